@@ -1,0 +1,63 @@
+// The value was there before any op was seen to make it: names the tensor that held it.
+#include "firstfault/base/numbers.h"
+#include "firstfault/reason/mechanisms/mechanism.h"
+#include "firstfault/reason/mechanisms/reading.h"
+
+namespace firstfault::reason {
+namespace {
+
+std::string quoted(const std::string& name) { return name.empty() ? "" : " '" + name + "'"; }
+
+std::string holder(const OriginEvidence& evidence) {
+  const std::string name = quoted(evidence.role_name);
+  switch (evidence.role) {
+    case TensorRole::parameter: return name.empty() ? "a parameter" : "parameter" + name;
+    case TensorRole::buffer: return name.empty() ? "a buffer" : "buffer" + name;
+    case TensorRole::gradient: return name.empty() ? "a gradient" : "the gradient of" + name;
+    case TensorRole::batch: return "the batch" + (name.empty() ? "" : "," + name);
+    default: return "a tensor from outside the traced code" + name;
+  }
+}
+
+std::string sentence(const OriginEvidence& evidence) {
+  std::string text = "the " + std::string(name_of(evidence.first)) + " was already in " + holder(evidence);
+  if (!evidence.op.empty()) text += " when " + evidence.op + " read it";
+  if (!evidence.index.empty()) text += ", at " + show_index(evidence.index);
+  const std::int64_t all = elements(evidence.shape);
+  if (all > 1 && evidence.output.total() > 0) {
+    text += " (" + show_count(evidence.output.total()) + " of " + show_count(all) +
+            (evidence.output.total() == 1 ? " elements is non-finite)" : " elements are non-finite)");
+  }
+  return text;
+}
+
+std::optional<Verdict> judge(const OriginEvidence& evidence) {
+  switch (evidence.role) {
+    case TensorRole::parameter:
+      return Verdict{"bad_init", sentence(evidence),
+                     "check how this parameter was initialised or loaded, and what wrote it before the trace began."};
+    case TensorRole::buffer:
+      return Verdict{"data_nonfinite", sentence(evidence),
+                     "check what wrote this buffer: a checkpoint, or statistics of an earlier bad batch."};
+    case TensorRole::gradient:
+      return Verdict{"data_nonfinite", sentence(evidence),
+                     "check the code that set this gradient by hand, before or beside backward()."};
+    case TensorRole::batch:
+      return Verdict{"data_nonfinite", sentence(evidence),
+                     "clean the data: drop, fill or mask non-finite values in the loader."};
+    case TensorRole::outside:
+      return Verdict{"data_nonfinite", sentence(evidence),
+                     "check where this tensor was made: a loader, a file, numpy, or code before the trace began."};
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
+namespace list {
+extern const Mechanism bad_input;
+const Mechanism bad_input{
+    "bad_input", "NaN or Inf already in the batch, a parameter, a buffer, a gradient, or a tensor from outside", judge};
+}  // namespace list
+
+}  // namespace firstfault::reason

@@ -1,0 +1,84 @@
+// x/0 and 0/0, written out or hidden in a mean over nothing or a std of one sample.
+#include <cmath>
+
+#include "firstfault/base/numbers.h"
+#include "firstfault/reason/mechanisms/division.h"
+#include "firstfault/reason/mechanisms/mechanism.h"
+#include "firstfault/reason/mechanisms/reading.h"
+
+namespace firstfault::reason {
+namespace {
+
+/// A mean with its count written out: 0 / (a whole-number 0).
+bool is_mean_over_nothing(const ZeroDivision& division) {
+  const auto numerator = value_of(division.numerator);
+  return numerator && *numerator == 0 && is_integer(division.denominator->dtype);
+}
+
+std::optional<Verdict> written_out(const OriginEvidence& evidence) {
+  const auto division = zero_division(evidence);
+  if (!division || judged(evidence) == "rsqrt") return std::nullopt;
+  const auto numerator = value_of(division->numerator);
+  const std::string top = numerator                          ? show_number(*numerator)
+                          : judged(evidence) == "reciprocal" ? "1"
+                          : evidence.first == kNaN           ? "0"
+                                                             : "x";
+  const bool divides = !one_of(judged(evidence), {"remainder", "fmod"});
+  const std::string what = (divides ? top + "/0" : std::string(judged(evidence)) + "(" + top + ", 0)") + " is " +
+                           std::string(name_of(evidence.first)) + inside(evidence) + ": its " +
+                           denominator_text(*division);
+  if (is_mean_over_nothing(*division)) {
+    return Verdict{"loss_definition", what + "; a count of 0",
+                   "divide by max(1, count), or skip the batch when nothing is left to average."};
+  }
+  return Verdict{"op_domain", what, "clamp_min or add an eps to the denominator, or skip what is empty."};
+}
+
+bool averages(std::string_view name) {
+  return one_of(name, {"mean", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+                       "binary_cross_entropy_with_logits", "soft_margin_loss", "kl_div"});
+}
+
+std::optional<Verdict> mean_over_nothing(const OriginEvidence& evidence) {
+  const Operand* self = find(evidence, "self");
+  if (!averages(judged(evidence)) || evidence.first != kNaN || self == nullptr) return std::nullopt;
+  if (self->is_scalar_argument || elements(self->shape) != 0) return std::nullopt;
+  return Verdict{"loss_definition",
+                 std::string(judged(evidence)) + " over 0 elements is 0/0 = NaN" + inside(evidence) + ": its " +
+                     called(*self) + " has shape " + show_index(self->shape),
+                 "skip the batch when the selection is empty, or divide a sum by max(1, count)."};
+}
+
+/// n - correction <= 0. The correction is 1 unless the call says otherwise.
+std::optional<Verdict> spread_of_one(const OriginEvidence& evidence) {
+  const Operand* self = find(evidence, "self");
+  if (!one_of(judged(evidence), {"std", "var", "std_mean", "var_mean"}) || evidence.first != kNaN) return std::nullopt;
+  const std::int64_t kept = elements(evidence.shape);
+  if (self == nullptr || !known_finite(self) || kept == 0) return std::nullopt;
+  const std::int64_t samples = elements(self->shape) / kept;
+  const auto correction = value_of(find(evidence, "correction"));
+  const auto unbiased = value_of(find(evidence, "unbiased"));
+  const double subtracted = correction ? *correction : unbiased ? *unbiased : 1;
+  if (static_cast<double>(samples) > subtracted) return std::nullopt;
+  return Verdict{"loss_definition",
+                 std::string(judged(evidence)) + " of " + show_count(samples) + " sample" + (samples == 1 ? "" : "s") +
+                     " divides by n - " + show_number(subtracted) + " <= 0 and is NaN" + inside(evidence) + ": its " +
+                     called(*self) + " has shape " + show_index(self->shape),
+                 "use correction=0, or skip groups (a last batch) of one sample."};
+}
+
+std::optional<Verdict> judge(const OriginEvidence& evidence) {
+  if (auto verdict = written_out(evidence)) return verdict;
+  if (auto verdict = mean_over_nothing(evidence)) return verdict;
+  return spread_of_one(evidence);
+}
+
+}  // namespace
+
+namespace list {
+extern const Mechanism division_by_zero;
+const Mechanism division_by_zero{"division_by_zero",
+                                 "x/0 gives Inf, 0/0 NaN; a mean over no element; std or var of one sample", judge};
+}  // namespace list
+
+}  // namespace firstfault::reason

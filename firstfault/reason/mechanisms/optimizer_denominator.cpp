@@ -1,0 +1,31 @@
+// addcdiv by 0: the sqrt(v) + eps of Adam and its relatives. An eps of 1e-8 is 0 in float16, whose smallest
+// positive number is 2^-24 = 5.96e-8 (IEEE 754 binary16).
+#include "firstfault/base/numbers.h"
+#include "firstfault/reason/mechanisms/mechanism.h"
+#include "firstfault/reason/mechanisms/reading.h"
+
+namespace firstfault::reason {
+namespace {
+
+std::optional<Verdict> judge(const OriginEvidence& evidence) {
+  if (evidence.in_backward || judged(evidence) != "addcdiv") return std::nullopt;
+  const Operand* denominator = find(evidence, "tensor2");
+  const auto value = value_of(denominator);
+  if (!value || *value != 0) return std::nullopt;
+  std::string because = std::string(dispatched_op(evidence)) + " divides by 0: its " + holds(*denominator) +
+                        zeros_note(*denominator) + "; in Adam this is sqrt(v) + eps";
+  if (denominator->dtype == "float16") because += ", and an eps of 1e-8 rounds to 0 in float16";
+  return Verdict{"optimizer_state", because,
+                 "keep float32 master weights and optimizer state, or use an eps that is not 0 in this dtype "
+                 "(1e-4 for float16)."};
+}
+
+}  // namespace
+
+namespace list {
+extern const Mechanism optimizer_denominator;
+const Mechanism optimizer_denominator{"optimizer_denominator",
+                                      "addcdiv by 0: the optimizer's sqrt(v) + eps is 0 in this dtype", judge};
+}  // namespace list
+
+}  // namespace firstfault::reason
