@@ -1,0 +1,186 @@
+// The JSON of docs/json.md. A key is always there; what is absent is null, "" or [].
+#include "firstfault/present/json.h"
+
+#include <cmath>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+namespace firstfault::present {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchemaVersion = 1;
+
+Json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
+Json integer(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json kind(NonFinite bit) {
+  switch (bit) {
+    case kNaN: return "nan";
+    case kPosInf: return "inf";
+    case kNegInf: return "-inf";
+    default: return nullptr;
+  }
+}
+
+const char* name_of(OperandState state) {
+  switch (state) {
+    case OperandState::finite: return "finite";
+    case OperandState::intended_inf: return "intended_inf";
+    case OperandState::bad: return "bad";
+    case OperandState::unknown: return "unknown";
+  }
+  return "unknown";
+}
+
+const char* name_of(TensorRole role) {
+  switch (role) {
+    case TensorRole::none: return "none";
+    case TensorRole::parameter: return "parameter";
+    case TensorRole::buffer: return "buffer";
+    case TensorRole::gradient: return "gradient";
+    case TensorRole::batch: return "batch";
+    case TensorRole::outside: return "outside";
+    case TensorRole::unwritten: return "unwritten";
+  }
+  return "none";
+}
+
+const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::fault: return "fault";
+    case Outcome::swallowed: return "swallowed";
+    case Outcome::deselected: return "deselected";
+    case Outcome::unused: return "unused";
+  }
+  return "unused";
+}
+
+Json json(const Counts& counts) {
+  return {{"nan", counts.nan}, {"pos_inf", counts.pos_inf}, {"neg_inf", counts.neg_inf}};
+}
+
+Json json(const Operand& operand) {
+  return {{"name", operand.name},
+          {"dtype", operand.dtype},
+          {"shape", operand.shape},
+          {"is_scalar_argument", operand.is_scalar_argument},
+          {"was_overwritten", operand.was_overwritten},
+          {"state", name_of(operand.state)},
+          {"counts", json(operand.counts)},
+          {"value", number(operand.value)},
+          {"index", operand.index},
+          {"min", number(operand.min)},
+          {"max", number(operand.max)},
+          {"zeros", integer(operand.zeros)},
+          {"source", operand.source}};
+}
+
+Json json(const std::optional<RowEvidence>& row) {
+  if (!row) return nullptr;
+  return {
+      {"dim", row->dim}, {"length", row->length}, {"neg_inf", row->neg_inf}, {"nan", row->nan}, {"index", row->index}};
+}
+
+Json json(const SourceFrame& frame);
+Json json(const PathStep& step);
+Json json(const Uninspected& missed);
+Json json(const Origin& origin);
+
+template <class T>
+Json list(const std::vector<T>& items) {
+  Json out = Json::array();
+  for (const T& item : items) out.push_back(json(item));
+  return out;
+}
+
+Json json(const SourceFrame& frame) {
+  return {{"file", frame.file}, {"line", frame.line}, {"function", frame.function}};
+}
+
+Json json(const PathStep& step) {
+  return {{"op_number", step.op_number},
+          {"op", step.op},
+          {"module", step.module},
+          {"phase", firstfault::name_of(step.phase)}};
+}
+
+Json json(const Uninspected& missed) { return {{"what", missed.what}, {"tensors", missed.tensors}}; }
+
+Json place(const Origin& origin) {
+  const bool known = !origin.stack.empty();
+  return {{"step", origin.step},
+          {"op_number", origin.op_number},
+          {"phase", firstfault::name_of(origin.phase)},
+          {"op", origin.op},
+          {"inner_op", origin.inner_op},
+          {"outer_op", origin.outer_op},
+          {"forward_op", origin.forward_op},
+          {"module", origin.module},
+          {"after_module", origin.after_module},
+          {"param", origin.param},
+          {"file", known ? Json(origin.stack.front().file) : Json(nullptr)},
+          {"line", known ? Json(origin.stack.front().line) : Json(nullptr)},
+          {"stack", list(origin.stack)}};
+}
+
+Json evidence(const Origin& origin) {
+  const OriginEvidence& from = origin.evidence;
+  return {{"kind", kind(from.first)},   {"counts", json(from.output)},
+          {"index", from.index},        {"sample", integer(origin.sample)},
+          {"shape", from.shape},        {"dtype", from.dtype},
+          {"device", origin.device},    {"operands", list(from.operands)},
+          {"row", json(from.row)},      {"role", name_of(from.role)},
+          {"role_name", from.role_name}};
+}
+
+Json judgement(const Origin& origin) {
+  return {{"mechanism", origin.mechanism},      {"cause", origin.cause},
+          {"because", origin.because},          {"advice", origin.advice},
+          {"outcome", name_of(origin.outcome)}, {"sink", origin.sink.empty() ? Json(nullptr) : Json(origin.sink)},
+          {"path", list(origin.path)},          {"merged", origin.merged}};
+}
+
+Json json(const Origin& origin) {
+  Json out = place(origin);
+  out.update(evidence(origin));
+  out.update(judgement(origin));
+  return out;
+}
+
+Json json(const Diagnosis& diagnosis) {
+  return {{"target", diagnosis.target},       {"shape", diagnosis.shape}, {"dtype", diagnosis.dtype},
+          {"counts", json(diagnosis.counts)}, {"ops", diagnosis.ops},     {"culprits", list(diagnosis.culprits)}};
+}
+
+Json json(const Run& run) {
+  return {{"steps", run.steps},
+          {"ops", run.ops},
+          {"origins", list(run.origins)},
+          {"uninspected", list(run.uninspected)},
+          {"warnings", run.warnings}};
+}
+
+/// Names may hold any bytes: what is not UTF-8 becomes U+FFFD.
+template <class T>
+std::string document(const char* type, const T& value, int indent) {
+  Json out = {{"schema", kSchemaVersion}, {"type", type}};
+  out.update(json(value));
+  return out.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string to_json(const Origin& origin, int indent) { return document("origin", origin, indent); }
+std::string to_json(const Diagnosis& diagnosis, int indent) { return document("diagnosis", diagnosis, indent); }
+std::string to_json(const Run& run, int indent) { return document("run", run, indent); }
+
+}  // namespace firstfault::present
