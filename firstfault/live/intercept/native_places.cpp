@@ -1,0 +1,89 @@
+// Unwinding and interning; resolving an address is left to symbolize.cpp.
+#include "firstfault/live/intercept/native_places.h"
+
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include <torch/csrc/profiler/unwind/unwind.h>
+
+#include "firstfault/live/intercept/symbolize.h"
+
+namespace firstfault::intercept {
+namespace {
+
+struct Paths {
+  std::shared_mutex mutex;
+  std::unordered_map<std::string, std::int32_t> index;
+};
+
+Paths& paths() {
+  static Paths& instance = *new Paths;
+  return instance;
+}
+
+std::int32_t module_of_scope() {
+  const auto& scopes = module_scopes();
+  if (scopes.empty()) return -1;
+  const std::shared_lock lock(paths().mutex);
+  for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
+    const auto found = paths().index.find(*scope);
+    if (found != paths().index.end()) return found->second;
+  }
+  return -1;
+}
+
+class NativePlaces final : public Places {
+ public:
+  explicit NativePlaces(bool stacks) : stacks_(stacks) {}
+
+  PlaceId here(std::int32_t owner) override {
+    Key key{owner >= 0 ? owner : module_of_scope(), {}};
+    if (stacks_) key.second = torch::unwind::unwind();
+    const std::lock_guard lock(mutex_);
+    const auto [entry, fresh] = ids_.try_emplace(std::move(key), static_cast<PlaceId>(places_.size()));
+    if (fresh && places_.size() < kMaxPlaces) places_.push_back(&entry->first);
+    return entry->second < static_cast<PlaceId>(places_.size()) ? entry->second : kNowhere;
+  }
+
+  std::int32_t module_of(PlaceId place) const override {
+    const std::lock_guard lock(mutex_);
+    return places_[place]->first;
+  }
+
+  std::vector<SourceFrame> frames_of(PlaceId place) override {
+    std::vector<void*> addresses;
+    {
+      const std::lock_guard lock(mutex_);
+      addresses = places_[place]->second;
+    }
+    return symbolize(addresses);
+  }
+
+ private:
+  using Key = std::pair<std::int32_t, std::vector<void*>>;
+  static constexpr std::size_t kMaxPlaces = 1 << 16;
+
+  const bool stacks_;
+  mutable std::mutex mutex_;
+  std::map<Key, PlaceId> ids_;
+  std::vector<const Key*> places_;
+};
+
+}  // namespace
+
+std::unique_ptr<Places> make_native_places(bool stacks) { return std::make_unique<NativePlaces>(stacks); }
+
+std::vector<std::string>& module_scopes() {
+  thread_local std::vector<std::string> scopes;
+  return scopes;
+}
+
+void set_module_paths(const std::vector<std::string>& names) {
+  const std::unique_lock lock(paths().mutex);
+  paths().index.clear();
+  for (std::size_t i = 0; i < names.size(); ++i) paths().index.emplace(names[i], static_cast<std::int32_t>(i));
+}
+
+}  // namespace firstfault::intercept

@@ -1,0 +1,131 @@
+// One addr2line run per library, with inlines expanded; dladdr where it gives nothing.
+#include "firstfault/live/intercept/symbolize.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <link.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace firstfault::intercept {
+namespace {
+
+struct Address {
+  std::string library;
+  std::uintptr_t offset = 0;  // in the library's own addresses
+  std::string symbol;
+};
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+// Machinery between the program and the op: never what a user wants to read.
+bool is_foreign_library(const std::string& path) {
+  for (const char* part : {"libtorch", "libc10", "libfirstfault", "libc.so", "libstdc++", "ld-linux", "libgomp"}) {
+    if (contains(path, part)) return true;
+  }
+  return false;
+}
+
+bool is_foreign_source(const std::string& file) {
+  for (const char* part : {"/torch/include/", "/ATen/", "/c10/", "/torch/csrc/", "/include/c++/", "firstfault/live/"}) {
+    if (contains(file, part)) return true;
+  }
+  return false;
+}
+
+std::string demangled(const char* symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(symbol, nullptr, nullptr, &status),
+                                                         &std::free);
+  return status == 0 && text ? text.get() : symbol;
+}
+
+Address locate(void* address) {
+  Address found;
+  Dl_info info{};
+  link_map* map = nullptr;
+  if (!dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP)) return found;
+  found.library = info.dli_fname ? info.dli_fname : "";
+  // A return address belongs to the call before it.
+  found.offset = reinterpret_cast<std::uintptr_t>(address) - 1 - (map ? map->l_addr : 0);
+  if (info.dli_sname) found.symbol = demangled(info.dli_sname);
+  return found;
+}
+
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string output_of(const std::string& command) {
+  std::string text;
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), &pclose);
+  if (!pipe) return text;
+  std::array<char, 4096> buffer;
+  while (const auto n = fread(buffer.data(), 1, buffer.size(), pipe.get())) text.append(buffer.data(), n);
+  return text;
+}
+
+// With -a each address is printed before its frames, innermost inline first: function, then file:line.
+std::map<std::uintptr_t, std::vector<SourceFrame>> run_addr2line(const std::string& library,
+                                                                 const std::vector<std::uintptr_t>& offsets) {
+  std::ostringstream command;
+  command << "addr2line -a -i -f -C -e " << shell_quoted(library) << std::hex;
+  for (const auto offset : offsets) command << " 0x" << offset;
+  command << " 2>/dev/null";
+  std::map<std::uintptr_t, std::vector<SourceFrame>> frames;
+  std::istringstream lines(output_of(command.str()));
+  std::uintptr_t current = 0;
+  for (std::string function; std::getline(lines, function);) {
+    if (function.rfind("0x", 0) == 0) {
+      current = std::strtoull(function.c_str(), nullptr, 16);
+      continue;
+    }
+    std::string place;
+    if (!std::getline(lines, place)) break;
+    const auto colon = place.rfind(':');
+    SourceFrame frame{place.substr(0, colon), std::atoi(place.c_str() + colon + 1), function};
+    if (frame.file == "??" || frame.file.empty()) continue;
+    frames[current].push_back(std::move(frame));
+  }
+  return frames;
+}
+
+}  // namespace
+
+std::vector<SourceFrame> symbolize(const std::vector<void*>& addresses) {
+  std::vector<Address> located;
+  std::map<std::string, std::vector<std::uintptr_t>> by_library;
+  for (void* address : addresses) {
+    located.push_back(locate(address));
+    const Address& one = located.back();
+    if (!one.library.empty() && !is_foreign_library(one.library)) by_library[one.library].push_back(one.offset);
+  }
+  std::map<std::string, std::map<std::uintptr_t, std::vector<SourceFrame>>> resolved;
+  for (const auto& [library, offsets] : by_library) resolved[library] = run_addr2line(library, offsets);
+
+  std::vector<SourceFrame> stack;
+  for (const Address& one : located) {
+    if (!by_library.count(one.library)) continue;
+    const auto& frames = resolved[one.library];
+    const auto found = frames.find(one.offset);
+    if (found != frames.end()) {
+      for (const SourceFrame& frame : found->second) {
+        if (!is_foreign_source(frame.file)) stack.push_back(frame);
+      }
+    } else if (!one.symbol.empty() && one.symbol != "_start") {
+      stack.push_back({"", 0, one.symbol});
+    }
+  }
+  return stack;
+}
+
+}  // namespace firstfault::intercept
