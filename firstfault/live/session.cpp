@@ -1,0 +1,151 @@
+// The facade: one trace at a time, its life cycle, and the way from recorded facts to explained answers.
+#include "firstfault/live/session.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <ostream>
+
+#include <ATen/record_function.h>
+
+#include "firstfault/base/error.h"
+#include "firstfault/live/intercept/native_places.h"
+#include "firstfault/live/intercept/observer.h"
+#include "firstfault/live/trace/tracer.h"
+#include "firstfault/present/text.h"
+#include "firstfault/reason/engine.h"
+
+namespace firstfault {
+namespace {
+
+bool switched_off_by_environment() {
+  const char* value = std::getenv("FIRSTFAULT");
+  return value && std::strcmp(value, "0") == 0;
+}
+
+std::mutex& session_mutex() {
+  static std::mutex& instance = *new std::mutex;
+  return instance;
+}
+
+const Trace*& running_trace() {
+  static const Trace* trace = nullptr;
+  return trace;
+}
+
+trace::TracerOptions tracer_options(const TraceOptions& options) {
+  return {options.stacks, options.forward, options.backward, options.optimizer, options.max_ops};
+}
+
+}  // namespace
+
+struct Trace::State {
+  TraceOptions options;
+  bool enabled = !switched_off_by_environment();
+  bool running = false;
+  std::vector<std::string> modules;
+  std::vector<trace::NamedTensor> tensors;
+  trace::Tracer tracer;
+
+  State(const TraceOptions& o, std::unique_ptr<intercept::Places> places)
+      : options(o), tracer(tracer_options(o), std::move(places)) {}
+};
+
+Trace::Trace(TraceOptions options) : Trace(options, intercept::make_native_places(options.stacks), true) {}
+
+Trace::Trace(TraceOptions options, std::unique_ptr<intercept::Places> places, bool start_now)
+    : state_(std::make_unique<State>(options, std::move(places))) {
+  if (start_now) start();
+}
+
+Trace::~Trace() { stop(); }
+
+bool Trace::running() const noexcept { return state_->running; }
+
+void Trace::start() {
+  if (!state_->enabled) return;
+  const std::lock_guard lock(session_mutex());
+  // A trace that a fork left running in the parent is not this process's.
+  if (intercept::is_forked_child()) running_trace() = nullptr;
+  if (running_trace()) {
+    throw Error(std::string("firstfault: start of a trace: ") + (running_trace() == this ? "this" : "another") +
+                " trace is running in this process, and traces do not nest; stop it first");
+  }
+  state_->tracer.reset();
+  intercept::start_observing(state_->tracer);
+  running_trace() = this;
+  state_->running = true;
+}
+
+void Trace::stop() {
+  if (!state_->running) return;
+  state_->running = false;
+  const std::lock_guard lock(session_mutex());
+  if (running_trace() != this) return;  // a forked child: nothing was observed here
+  running_trace() = nullptr;
+  if (intercept::is_forked_child()) return;
+  intercept::stop_observing();
+  state_->tracer.finish();
+}
+
+void Trace::watch(std::vector<std::string> modules, std::vector<trace::NamedTensor> tensors) {
+  if (!modules.empty() && std::count(state_->modules.begin(), state_->modules.end(), modules.front())) {
+    throw Error("firstfault: watch: the name '" + modules.front() + "' is taken by another module; pass another name",
+                Error::Kind::bad_value);
+  }
+  const auto offset = static_cast<std::int32_t>(state_->modules.size());
+  for (auto& tensor : tensors) {
+    if (tensor.module >= 0) tensor.module += offset;
+    state_->tensors.push_back(std::move(tensor));
+  }
+  state_->modules.insert(state_->modules.end(), modules.begin(), modules.end());
+  state_->tracer.set_names(state_->modules, state_->tensors);
+  intercept::set_module_paths(state_->modules);
+}
+
+void Trace::unwatch() {
+  state_->modules.clear();
+  state_->tensors.clear();
+  state_->tracer.set_names({}, {});
+  intercept::set_module_paths({});
+}
+
+bool Trace::has_issue(const at::Tensor& tensor) {
+  if (!state_->enabled) return false;
+  return diagnose(tensor).counts.total() > 0;
+}
+
+Diagnosis Trace::diagnose(const at::Tensor& tensor) {
+  if (!state_->enabled) return {};
+  const at::DisableRecordFunctionGuard unobserved;
+  auto diagnosis = state_->tracer.diagnose(tensor, !state_->running);
+  if (!diagnosis) {
+    throw Error(
+        "firstfault: diagnose: no op that this trace observed produced this tensor; it was made before start() "
+        "or after stop(), on a device or in a layout that cannot be inspected, or so many ops ago that its "
+        "record was dropped. Ask about a tensor made while tracing, or watch() the module that owns it",
+        Error::Kind::untracked);
+  }
+  reason::explain(*diagnosis);
+  return *std::move(diagnosis);
+}
+
+std::vector<Origin> Trace::origins() { return run().origins; }
+
+Run Trace::run() {
+  if (!state_->enabled) return {};
+  const at::DisableRecordFunctionGuard unobserved;
+  Run run = state_->tracer.run();
+  reason::explain(run);
+  return run;
+}
+
+ModuleScope::ModuleScope(const std::string& path) { intercept::module_scopes().push_back(path); }
+ModuleScope::~ModuleScope() { intercept::module_scopes().pop_back(); }
+
+std::ostream& operator<<(std::ostream& out, const Origin& origin) { return out << present::to_text(origin); }
+std::ostream& operator<<(std::ostream& out, const Diagnosis& diagnosis) { return out << present::to_text(diagnosis); }
+std::ostream& operator<<(std::ostream& out, const Run& run) { return out << present::to_text(run); }
+
+}  // namespace firstfault

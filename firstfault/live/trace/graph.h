@@ -1,0 +1,97 @@
+// The graph of bad values: a node per op output that held one, an edge to each bad value that the op read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "firstfault/events/origin.h"
+#include "firstfault/live/intercept/op_traits.h"
+#include "firstfault/live/intercept/place.h"
+
+namespace firstfault::trace {
+
+struct Edge {
+  std::int32_t node = -1;  ///< -1: memory inside an enclosing kernel, or a cap was reached
+  std::uint8_t bits = 0;
+  bool intended = false;
+  std::int16_t argument = 0;
+  std::int16_t item = -1;
+};
+
+/// An op that read the value and gave only finite ones.
+struct Absorber {
+  const intercept::OpTraits* op = nullptr;
+  bool selects = false;
+  bool requires_grad = false;
+};
+
+struct Node {
+  enum class Kind : std::uint8_t { op, outside, unwritten };
+
+  Kind kind = Kind::op;
+  Phase phase = Phase::forward;
+  std::uint8_t bits = 0;
+  bool intended = false;
+  bool origin = false;
+  bool requires_grad = false;
+  bool nested = false;             ///< made inside another op that is judged by its own outputs
+  bool writes_leaf = false;        ///< an optimizer's write to a tensor that requires a gradient
+  bool reported = false;           ///< as an origin that reached a sink
+  std::int32_t carried_from = -1;  ///< collapsed to its origin; id of the value's node in the step before
+  std::int64_t step = 0;
+  std::uint64_t number = 0;        ///< of the record
+  std::int32_t item = -1;          ///< which tensor of a list output, -1: no list
+  std::int32_t after = -1;         ///< module that ran last before it, for ops outside every module
+  std::int32_t reader = -1;        ///< node of the first op that read this value
+  std::int32_t forward_node = -1;  ///< backward: the bad output of the op's own forward
+  std::int32_t module = -1;
+  intercept::PlaceId place = intercept::kNowhere;
+  const intercept::OpTraits* op = nullptr;     ///< autograd level
+  const intercept::OpTraits* inner = nullptr;  ///< the dispatched op that first showed the value
+  const intercept::OpTraits* outer = nullptr;  ///< what the program called
+  std::string backward_node;                   ///< "SqrtBackward0", "" outside the backward
+  std::string forward_op;
+  std::uintptr_t storage = 0;  ///< where the value sits, an identity only
+  std::vector<std::int64_t> shape;
+  std::vector<Edge> inputs;
+  std::vector<Absorber> absorbers;
+  std::optional<std::int64_t> sample;
+  std::int32_t evidence = -1;  ///< index into the trace's evidence, -1: none kept
+};
+
+/// Ids go on over the steps, so that one which an older step gave out is found to be void, not taken for another.
+class Graph {
+ public:
+  /// First kMaxNodes of a step are kept: origins come first.
+  static constexpr std::size_t kMaxNodes = 20000;
+  static constexpr std::size_t kMaxAbsorbers = 8;
+
+  explicit Graph(std::int32_t first_id = 0) : first_(first_id) {}
+
+  bool full() const noexcept { return nodes_.size() >= kMaxNodes; }
+  std::size_t size() const noexcept { return nodes_.size(); }
+  bool empty() const noexcept { return nodes_.empty(); }
+  std::int32_t first() const noexcept { return first_; }
+  std::int32_t end() const noexcept { return first_ + static_cast<std::int32_t>(nodes_.size()); }
+  bool has(std::int32_t id) const noexcept { return id >= first_ && id < end(); }
+  Node& operator[](std::int32_t id) { return nodes_[id - first_]; }
+  const Node& operator[](std::int32_t id) const { return nodes_[id - first_]; }
+  std::int32_t add(Node node);
+
+  /// Origins from which the value of `id` comes, earliest first. A backward origin whose forward op had a bad output
+  /// itself leads on to that.
+  std::vector<std::int32_t> origins_of(std::int32_t id) const;
+  /// Shortest way from `origin` to `id`, both included; {id} where none is known.
+  std::vector<std::int32_t> path(std::int32_t origin, std::int32_t id) const;
+
+ private:
+  template <class Visit>
+  void for_each_cause(const Node& node, Visit&& visit) const;
+
+  std::int32_t first_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace firstfault::trace

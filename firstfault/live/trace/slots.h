@@ -1,0 +1,58 @@
+// One slot per storage that an op wrote: is it finite, and if not, which node of the graph says why.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "firstfault/events/counts.h"
+#include "firstfault/live/trace/batch.h"
+
+namespace firstfault::trace {
+
+/// Slot state beyond the NonFinite bits.
+enum SlotBits : std::uint8_t { kIntended = 8, kUnwritten = 16 };
+
+struct Slot {
+  c10::StorageImpl* storage = nullptr;
+  /// Set only while the state is bad: a weak reference per finite storage would fragment the heap.
+  c10::weak_intrusive_ptr<c10::StorageImpl> pin{c10::intrusive_ptr<c10::StorageImpl>()};
+  std::int32_t node = -1;
+  std::uint8_t state = 0;
+  std::uint64_t written = 0;  ///< number of the record that wrote it, 0: not seen
+  std::uint64_t touched = 0;  ///< number of the record that last had to do with it
+  BatchLayout batch;
+};
+
+/// Open addressing by StorageImpl address. Finite slots are dropped by age, bad ones when their storage has died.
+/// Not thread-safe: the observer's mutex is held.
+class SlotTable {
+ public:
+  SlotTable();
+
+  /// nullptr: not known. A bad slot whose storage died is reset before it is returned, as the address lives anew.
+  Slot* find(const c10::StorageImpl* storage);
+  Slot* find(const at::Tensor& tensor) { return find(tensor.storage().unsafeGetStorageImpl()); }
+  /// Finds or makes. Invalidates every Slot* got before.
+  Slot& insert(const at::Tensor& tensor, std::uint64_t now);
+  void pin(Slot& slot, const at::Tensor& tensor);
+  static void unpin(Slot& slot);
+
+  std::size_t size() const noexcept { return used_; }
+
+  template <class Visit>
+  void for_each_living_bad(Visit&& visit) {
+    for (Slot& slot : slots_) {
+      if (slot.storage && (slot.state & kAnyBad) && !slot.pin.expired()) visit(slot);
+    }
+  }
+
+ private:
+  void sweep(std::uint64_t now);
+
+  std::vector<Slot> slots_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace firstfault::trace

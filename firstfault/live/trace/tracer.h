@@ -1,0 +1,166 @@
+// The provenance tracer: follows bad values from op to op, knows steps, phases and sinks, and finds the origins.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "firstfault/live/intercept/observer.h"
+#include "firstfault/live/intercept/place_predictor.h"
+#include "firstfault/live/trace/forward_ops.h"
+#include "firstfault/live/trace/graph.h"
+#include "firstfault/live/trace/slots.h"
+#include "firstfault/live/trace/tensor_names.h"
+#include "firstfault/record/run.h"
+
+namespace firstfault::trace {
+
+struct TracerOptions {
+  bool stacks = true;   ///< keep the call stack of forward ops, for faults in their backward
+  bool forward = true;  ///< phases in which op outputs are looked at
+  bool backward = true;
+  bool optimizer = true;
+  std::int64_t max_ops = 0;  ///< stop looking after so many ops; 0: never
+};
+
+class Tracer final : public intercept::Listener {
+ public:
+  Tracer(TracerOptions options, std::unique_ptr<intercept::Places> places);
+  ~Tracer() override;
+
+  void on_op_start(intercept::Frame& frame, const at::RecordFunction& record) override;
+  void on_op_end(intercept::Frame& frame, const at::RecordFunction& record) override;
+  void on_node_start(intercept::Frame& frame) override;
+  void on_node_end(intercept::Frame& frame) override;
+  void on_other_end(intercept::Frame& frame, const at::RecordFunction& record) override;
+  void on_optimizer(bool begins) override;
+
+  // The rest is called by the session, from any thread, without the observer's mutex.
+
+  /// Forgets everything but the names. Not while observing.
+  void reset();
+  /// Replaces what is watched.
+  void set_names(std::vector<std::string> modules, std::vector<NamedTensor> tensors);
+  /// Observation has ended: a step that is still open is judged as it stands.
+  void finish();
+
+  /// nullopt: no op seen here produced the tensor. `stopped`: observation has ended.
+  std::optional<Diagnosis> diagnose(const at::Tensor& tensor, bool stopped);
+  Run run();
+
+  std::size_t slots() const noexcept { return slots_.size(); }
+  std::size_t nodes() const noexcept { return graph_.size(); }
+
+ private:
+  struct Output;
+  struct Context;
+  struct SinkHit {
+    std::int32_t node;  ///< of the value in the sink
+    std::string sink;
+  };
+  struct Reported {
+    Origin origin;
+    intercept::PlaceId place;
+    std::int32_t node;
+  };
+  using Frame = intercept::Frame;
+  using Input = intercept::Input;
+  using OpTraits = intercept::OpTraits;
+
+  // tracer_ops.cpp: one op
+  void read_inputs(Frame& frame, const at::RecordFunction& record);
+  void look_before(Frame& frame, Input& input);
+  void locate(Frame& frame);
+  std::int32_t owner_of_parameters(const Frame& frame);
+  void end_compute(Frame& frame, const at::RecordFunction& record);
+  void end_alloc(const Frame& frame, const at::RecordFunction& record);
+  void end_lift(const Frame& frame, const at::RecordFunction& record);
+  void settle(Frame& frame, Output& output, intercept::PlaceId exact);
+  void write_slot(Frame& frame, const Output& output, intercept::PlaceId exact);
+  void note_absorbed(Frame& frame, bool requires_grad);
+  ForwardOp* remember_forward(Frame& frame, const at::RecordFunction& record);
+
+  // tracer_batch.cpp: the batch axis
+  void read_batch_size(const Frame& frame);
+  BatchDims batch_dims(const Frame& frame);
+  std::optional<BatchDim> batch_dim_of(const Input& input);
+
+  // tracer_nodes.cpp: one bad value
+  Context context(const Frame& frame) const;
+  std::vector<Edge> bad_inputs(Frame& frame, std::int32_t item);
+  std::int32_t make_node(Frame& frame, const Output& output, intercept::PlaceId exact);
+  std::int32_t add_node(Node node);
+  std::int32_t add_outside(const at::Tensor& tensor, std::uint8_t bits, bool unwritten);
+  void name_backward(Node& node, Frame& around);
+  void keep_evidence(Node& node, Frame& frame, const Output& output);
+
+  // tracer_steps.cpp: phases, steps, sinks
+  Phase phase_now() const;
+  bool looks_at(Phase phase) const;
+  void begin_step_if_pending(const Frame& frame, Phase phase);
+  void roll_graph();
+  void notice_optimizer(Frame& frame);
+  void guess_optimizer();
+  void confirm_optimizer();
+  void begin_optimizer();
+  void end_optimizer();
+  void check_sink(const at::Tensor& tensor, const std::string& sink);
+  void check_gradients();
+  void check_parameters();
+  void check_buffers();
+  void check_optimizer_state();
+  void check_roots();
+  void end_step();
+
+  // tracer_report.cpp: plain values for the reading half
+  void report_step(std::vector<Reported>& into);
+  void report_faults(std::vector<Reported>& into);
+  void report_notes(std::vector<Reported>& into);
+  void report(std::vector<Reported>& into, Reported fresh);
+  Reported describe(const Graph& graph, std::int32_t id) const;
+  void describe_outside(const Graph& graph, const Node& node, Origin& origin) const;
+  std::vector<PathStep> describe_path(const Graph& graph, std::int32_t origin, std::int32_t target) const;
+  std::string describe_target(const at::Tensor& tensor, const Graph& graph, std::int32_t node) const;
+  std::vector<Origin> with_stacks(std::vector<Reported> reported);
+
+  const TracerOptions options_;
+  const std::unique_ptr<intercept::Places> places_;
+  std::atomic<std::uint64_t> records_{0};
+
+  // Guarded by the observer's mutex.
+  SlotTable slots_;
+  Graph graph_;
+  Graph previous_;  ///< of the last step that had bad values, for diagnoses after the step
+  ForwardOps forwards_;
+  TensorNames names_;
+  std::vector<OriginEvidence> evidence_;
+  std::vector<SinkHit> hits_;
+  std::vector<SinkHit> guessed_hits_;  ///< of what may be an optimizer
+  std::vector<std::int32_t> roots_;
+  std::map<std::string, std::int64_t> uninspected_;
+  std::vector<Reported> reported_;
+  std::int64_t dropped_origins_ = 0;
+  std::int64_t dropped_nodes_ = 0;
+  std::int64_t unintended_ = 0;  ///< living unintended bad values; 0: no sink has to be checked
+  std::int64_t step_ = 0;
+  std::atomic<bool> optimizer_open_{false};
+  std::atomic<bool> optimizer_ranges_{false};  ///< torch.optim marks its steps itself; no need to guess
+  std::atomic<bool> model_entered_{false};
+  std::atomic<bool> step_pending_{false};  ///< an optimizer step has ended; the next op begins another
+  std::atomic<bool> backward_done_{false};
+  std::atomic<bool> gradients_stale_{true};
+  std::atomic<bool> guessed_optimizer_{false};
+  bool guessed_write_ = false;
+  bool optimizer_called_ = false, amp_checked_ = false;
+  std::vector<std::uintptr_t> gradients_, parameters_;  ///< storages, sorted: where a hand-written optimizer begins
+  std::atomic<std::int64_t> batch_size_{0};             ///< of the step, 0: not known yet
+  std::atomic<bool> batch_void_{false};                 ///< something in this step contradicts it: no sample is named
+  std::uint64_t model_start_ = 0;                       ///< record that read the batch
+  std::atomic<std::int32_t> nodes_end_{0};              ///< of graph_, readable without the mutex
+};
+
+}  // namespace firstfault::trace

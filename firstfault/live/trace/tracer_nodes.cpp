@@ -1,0 +1,241 @@
+// The tracer when an op gave a bad value: which operands were bad, is it an origin, what is it called.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "firstfault/live/measure/scan.h"
+#include "firstfault/live/trace/evidence/collect.h"
+#include "firstfault/live/trace/judge.h"
+#include "firstfault/live/trace/tracer_detail.h"
+
+namespace firstfault::trace {
+namespace {
+
+using intercept::Frame;
+using intercept::Input;
+using intercept::OpTraits;
+
+constexpr std::size_t kMaxEvidence = 256;  // per trace; origins come first, repeats add nothing
+
+std::optional<double> nonfinite_scalar(const Frame& frame) {
+  for (const auto& scalar : frame.scalars) {
+    if (!std::isfinite(scalar.value)) return scalar.value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string node_name(const char* record_name) {
+  constexpr char prefix[] = "torch::autograd::";
+  const bool qualified = std::strncmp(record_name, prefix, sizeof(prefix) - 1) == 0;
+  return qualified ? record_name + sizeof(prefix) - 1 : record_name;
+}
+
+Tracer::Context Tracer::context(const Frame& frame) const {
+  Context context{nullptr, frame.traits, frame.traits, &frame};
+  auto& stack = intercept::frames();
+  int first = 0;
+  for (int i = stack.depth() - 1; i >= 0; --i) {
+    if (stack[i].type == Frame::Type::op) continue;
+    context.around = &stack[i];
+    first = i + 1;
+    break;
+  }
+  bool outer_found = false;
+  for (int i = first; i < stack.depth(); ++i) {
+    const Frame& around = stack[i];
+    if (around.traits->kind == intercept::OpKind::other) continue;
+    if (!outer_found) {
+      context.outer = around.traits;
+      context.outermost = &around;
+      outer_found = true;
+    }
+    if (!around.traits->composite && !around.transparent) {
+      context.judged = around.traits;
+      break;
+    }
+  }
+  return context;
+}
+
+std::vector<Edge> Tracer::bad_inputs(Frame& frame, std::int32_t item) {
+  std::vector<Edge> edges;
+  const OpTraits& op = *frame.traits;
+  for (const Input& input : frame.inputs) {
+    if (!input.floating || (item >= 0 && input.item >= 0 && input.item != item)) continue;
+    if (input.written) {
+      if (op.overwrites(input.argument) || !(input.before & kAnyBad)) continue;
+      edges.push_back({input.before_node, static_cast<std::uint8_t>(input.before & kAnyBad),
+                       static_cast<bool>(input.before & kIntended), input.argument, input.item});
+      continue;
+    }
+    const std::uint8_t bits = measure::scan(input.tensor);
+    if (!bits) continue;
+    Edge edge{-1, bits, false, input.argument, input.item};
+    Slot* slot = slots_.find(input.tensor);
+    if (slot && (slot->state & kAnyBad) && graph_.has(slot->node)) {
+      edge.node = slot->node;
+      edge.intended = slot->state & kIntended;
+    } else if (!is_internal(input.tensor.storage().unsafeGetStorageImpl())) {
+      const bool unwritten = slot && (slot->state & kUnwritten);
+      edge.node = add_outside(input.tensor, bits, unwritten);
+      const bool mask = op.takes_mask && (op.passes_inf || input.argument == 0);
+      if (graph_.has(edge.node)) {
+        Node& node = graph_[edge.node];
+        if (!unwritten && bits == kNegInf && mask) node.intended = true;
+        edge.intended = node.intended;
+      }
+      Slot& fresh = slots_.insert(input.tensor, frame.number);
+      fresh.node = edge.node;
+      fresh.state = static_cast<std::uint8_t>(bits | (edge.intended ? kIntended : 0));
+      fresh.written = frame.number;
+      slots_.pin(fresh, input.tensor);
+      if (!edge.intended) ++unintended_;
+    }
+    edges.push_back(edge);
+  }
+  return edges;
+}
+
+std::int32_t Tracer::add_node(Node node) {
+  const auto id = graph_.add(std::move(node));
+  nodes_end_.store(graph_.end(), std::memory_order_relaxed);
+  return id;
+}
+
+std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bool unwritten) {
+  if (graph_.full()) {
+    ++dropped_nodes_;
+    ++unintended_;
+    return -1;
+  }
+  Node node;
+  node.kind = unwritten ? Node::Kind::unwritten : Node::Kind::outside;
+  node.bits = bits;
+  node.step = step_;
+  node.number = records_.load(std::memory_order_relaxed);
+  node.phase = phase_now();
+  node.origin = true;
+  node.storage = identity_of(tensor);
+  node.shape = tensor.sizes().vec();
+  node.intended = !unwritten && !(bits & kNaN) && tensor.numel() == 1;  // a constant that somebody wrote down
+  if (!node.intended && evidence_.size() < kMaxEvidence) {
+    node.evidence = static_cast<std::int32_t>(evidence_.size());
+    evidence_.push_back(evidence::describe_tensor(tensor));
+    Input as_input;
+    as_input.tensor = tensor;
+    as_input.floating = true;
+    if (const auto dim = batch_dim_of(as_input)) {
+      node.sample = sample_at(tensor, layout_of(tensor, *dim, batch_size_.load()), evidence_.back().index);
+    }
+  }
+  return add_node(std::move(node));
+}
+
+void Tracer::name_backward(Node& node, Frame& around) {
+  node.phase = Phase::backward;
+  std::string name = around.record->name();
+  if (around.type == Frame::Type::engine) {
+    const auto colon = name.find(": ");
+    if (colon != std::string::npos) name = name.substr(colon + 2);
+  }
+  node.backward_node = node_name(name.c_str());
+  const ForwardOp* forward = forwards_.find(around.sequence, around.forward_thread);
+  if (!forward) return;
+  const bool custom = forward->op == &intercept::custom_function_traits();
+  node.forward_op = custom && forward->name >= 0 ? forwards_.name(forward->name) : forward->op->name;
+  node.module = forward->module;
+  node.place = forward->place;
+  node.after = forward->after;
+  if (forward->bad_step == step_) node.forward_node = forward->bad_node;
+}
+
+std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::PlaceId exact) {
+  if (graph_.full()) {
+    ++dropped_nodes_;
+    ++unintended_;
+    return -1;
+  }
+  const OpTraits& op = *frame.traits;
+  Node node;
+  node.inputs = bad_inputs(frame, output.item);
+  node.bits = output.bits;
+  node.step = step_;
+  node.number = frame.number;
+  node.item = output.item;
+  node.nested = is_nested();
+  node.phase = phase_now();
+  node.requires_grad = output.tensor->requires_grad();
+  node.writes_leaf = output.written && is_leaf_parameter(*output.tensor);
+  node.storage = identity_of(*output.tensor);
+  node.shape = output.tensor->sizes().vec();
+
+  const Context names = context(frame);
+  node.op = names.judged;
+  node.outer = names.outer;
+  node.inner = &op;
+  for (auto id = std::max(frame.first_node, graph_.first()); id < std::min(graph_.end(), frame.first_node + 64); ++id) {
+    if (!graph_[id].nested || !graph_[id].origin || !graph_[id].inner) continue;
+    node.inner = graph_[id].inner;
+    break;
+  }
+  if (names.around) {
+    name_backward(node, *names.around);
+  } else {
+    node.place = exact >= 0 ? exact : names.outermost->place;
+    node.module = node.place >= 0 ? places_->module_of(node.place) : -1;
+    node.after = notes().last_module;
+    if (node.module >= 0 && node.phase == Phase::data) node.phase = Phase::forward;
+  }
+
+  OutputFacts facts;
+  facts.bits = output.bits;
+  facts.auxiliary = output.auxiliary;
+  facts.scalar = nonfinite_scalar(frame);
+  for (const Edge& edge : node.inputs) {
+    (edge.intended ? facts.intended_in : facts.unintended_in) |= edge.bits;
+    facts.only_first_argument &= edge.argument == 0;
+  }
+  const Judgement verdict = judge(op, facts);
+  node.origin = verdict.origin;
+  node.intended = verdict.intended;
+  if (node.origin && !node.nested) keep_evidence(node, frame, output);
+
+  const auto edges = node.inputs;
+  const bool nested = node.nested, intended = node.intended;
+  const Phase phase = node.phase;
+  const auto id = add_node(std::move(node));
+  if (!nested && !intended) ++unintended_;
+  for (const Edge& edge : edges) {
+    if (nested || !graph_.has(edge.node)) continue;
+    Node& cause = graph_[edge.node];
+    const bool prefer =
+        !graph_.has(cause.reader) || (graph_[cause.reader].phase == Phase::data && phase != Phase::data);
+    if (prefer) cause.reader = id;
+  }
+  return id;
+}
+
+void Tracer::keep_evidence(Node& node, Frame& frame, const Output& output) {
+  intercept::fail_here_if(intercept::FailPoint::evidence);
+  if (evidence_.size() >= kMaxEvidence) return;
+  OriginEvidence found = evidence::collect(frame, *output.tensor, output.item);
+  for (Operand& operand : found.operands) {
+    if (operand.is_scalar_argument) continue;
+    for (const Edge& edge : node.inputs) {
+      if (edge.argument < 0 || operand.name != frame.traits->arguments[edge.argument]) continue;
+      operand.state = edge.intended ? OperandState::intended_inf : OperandState::bad;
+    }
+  }
+  found.in_backward = node.phase == Phase::backward;
+  found.op = found.in_backward ? node.backward_node : node.op->name;
+  found.inner_op = node.inner->name;
+  if (found.in_backward) found.inner_op = frame.traits->name;
+  found.forward_op = node.forward_op;
+  node.sample = sample_at(*output.tensor, output.batch, found.index);
+  node.evidence = static_cast<std::int32_t>(evidence_.size());
+  evidence_.push_back(std::move(found));
+}
+
+}  // namespace firstfault::trace
