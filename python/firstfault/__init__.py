@@ -1,0 +1,21 @@
+"""firstfault: a flight recorder and root-cause debugger for neural-network training.
+
+``with firstfault.trace() as tracker`` observes every op of the block and names the one that made the first NaN or Inf.
+Importing this package does not import torch; ``trace()`` does.
+"""
+
+from firstfault._core import Counts, Diagnosis, Operand, Origin, PathStep, Run, SourceFrame, __version__
+from firstfault._trace import Trace, trace
+
+__all__ = [
+    "Counts",
+    "Diagnosis",
+    "Operand",
+    "Origin",
+    "PathStep",
+    "Run",
+    "SourceFrame",
+    "Trace",
+    "__version__",
+    "trace",
+]
