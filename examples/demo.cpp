@@ -1,0 +1,145 @@
+// Trains a small classifier until its loss is NaN, then asks firstfault which operation made it. Nothing is injected.
+// usage: example_demo breast_cancer.csv   (scikit-learn ships this file)
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <firstfault/firstfault.h>
+#include <torch/torch.h>
+
+namespace {
+
+constexpr std::int64_t kFeatures = 30;
+constexpr std::int64_t kHidden = 64;
+constexpr std::int64_t kBatch = 32;
+constexpr double kLearningRate = 0.2;
+constexpr int kSteps = 3000;
+constexpr int kPrintEvery = 50;
+
+struct Dataset {
+  torch::Tensor features;  // [samples, kFeatures], each column with mean 0 and standard deviation 1
+  torch::Tensor labels;    // [samples, 1], 1 for benign
+};
+
+Dataset read_csv(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot open '" + path + "'");
+  std::string line;
+  std::getline(file, line);  // the header: number of samples, number of features, names of the classes
+  std::vector<float> values;
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    char comma = 0;
+    for (float value = 0; fields >> value; fields >> comma) values.push_back(value);
+  }
+  const auto count = static_cast<std::int64_t>(values.size());
+  if (count == 0 || count % (kFeatures + 1) != 0)
+    throw std::runtime_error("'" + path + "' is not a table of " + std::to_string(kFeatures) + " features and a label");
+
+  const auto table = torch::tensor(values).view({-1, kFeatures + 1});
+  const auto features = table.narrow(1, 0, kFeatures);
+  return {(features - features.mean(0)) / features.std(0), table.narrow(1, kFeatures, 1).contiguous()};
+}
+
+// Returns the probability that a sample is benign, [samples, 1].
+struct ClassifierImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::relu(fc1(x));
+    x = torch::relu(fc2(x));
+    return torch::sigmoid(fc3(x));
+  }
+
+  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(kFeatures, kHidden));
+  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(kHidden, kHidden));
+  torch::nn::Linear fc3 = register_module("fc3", torch::nn::Linear(kHidden, 1));
+};
+TORCH_MODULE(Classifier);
+
+// Binary cross-entropy as a textbook writes it; torch::binary_cross_entropy_with_logits is how to write it.
+struct CrossEntropyImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& p, const torch::Tensor& y) {
+    const firstfault::ModuleScope scope("loss");  // it has no parameters, by which its ops would be recognised
+    const auto benign = y * torch::log(p);
+    const auto malignant = (1 - y) * torch::log(1 - p);
+    return -(benign + malignant).mean();
+  }
+};
+TORCH_MODULE(CrossEntropy);
+
+void print_loss(std::size_t step, float loss) {
+  std::cout << "step " << std::setw(4) << step << "   loss " << std::fixed << std::setprecision(4) << loss << std::endl;
+}
+
+// The last few losses, which print_loss() may not have shown yet.
+void print_end(const std::vector<float>& losses) {
+  std::cout << "...\n";
+  for (std::size_t step = losses.size() - std::min<std::size_t>(losses.size(), 4); step < losses.size(); ++step)
+    print_loss(step, losses[step]);
+}
+
+// `batch` holds the rows of the file that the batch was made of.
+void print_sample(const firstfault::Origin& culprit, const torch::Tensor& batch) {
+  if (!culprit.sample) return;
+  std::cout << "\nSample " << *culprit.sample << " of this batch is row " << batch[*culprit.sample].item<std::int64_t>()
+            << " of the file.\n";
+}
+
+// True when the loss stopped being finite and firstfault found out why.
+bool train_until_it_breaks(const Dataset& data) {
+  Classifier model;
+  CrossEntropy cross_entropy;
+  torch::optim::SGD optimizer(model->parameters(), kLearningRate);
+
+  firstfault::Trace trace;  // from here on every op is watched
+  trace.watch(*model, "model");
+  trace.watch(*cross_entropy, "loss");
+
+  std::vector<float> losses;
+  while (losses.size() < kSteps) {
+    const auto batch = torch::randint(data.labels.size(0), {kBatch}, torch::kInt64);
+    const auto p = model(data.features.index_select(0, batch));
+    const auto loss = cross_entropy(p, data.labels.index_select(0, batch));
+
+    losses.push_back(loss.item<float>());
+    if (!std::isfinite(losses.back())) {
+      print_end(losses);
+      const auto diagnosis = trace.diagnose(loss);
+      std::cout << "\nThe loss is not finite any more. firstfault says:\n\n" << diagnosis;
+      if (diagnosis.culprits.empty()) return false;
+      print_sample(diagnosis.culprits.front(), batch);
+      return true;
+    }
+    if (losses.size() % kPrintEvery == 1) print_loss(losses.size() - 1, losses.back());
+
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+  }
+  std::cout << "The loss stayed finite for " << kSteps << " steps.\n";
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: " << argv[0] << " breast_cancer.csv\n";
+    return 1;
+  }
+  try {
+    torch::manual_seed(0);
+    torch::set_num_threads(1);  // the tensors are small
+    return train_until_it_breaks(read_csv(argv[1])) ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::cerr << argv[0] << ": " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,108 @@
+"""The examples run, and say what they are there to say."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FIND_NAN = ROOT / "examples" / "find_nan.py"
+DEMO = Path(os.environ.get("FIRSTFAULT_BUILD", ROOT / "build")) / "bin" / "example_demo"
+needs_demo = pytest.mark.skipif(not DEMO.exists(), reason=f"{DEMO} is not built; `make build` builds it")
+
+
+def run(*command):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
+
+
+def line_of(source: Path, code: str) -> int:
+    """The one line of `source` that holds `code`."""
+    found = [number for number, line in enumerate(source.read_text().splitlines(), 1) if code in line]
+    assert len(found) == 1, f"{code!r} stands in {len(found)} lines of {source}"
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def find_nan() -> list[str]:
+    """What find_nan.py prints for each of its two models."""
+    done = run(sys.executable, FIND_NAN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    return re.split(r"^== .*\n", done.stdout, flags=re.MULTILINE)[1:]
+
+
+def test_find_nan_names_the_log_its_module_line_operand_and_mechanism(find_nan):
+    text = find_nan[0]
+    line = line_of(FIND_NAN, "torch.log(torch.relu")
+    assert "-Inf first appeared in aten::log (" in text
+    assert "module 'model.block.feed_forward.0'" in text
+    assert f"find_nan.py:{line}" in text
+    assert "[log_of_nonpositive]" in text
+    assert re.search(r"operands +self float32 \[16, 12, 32\]: 0 at \[\d+, \d+, \d+\], min 0, ", text)
+
+
+def test_find_nan_names_the_backward_of_the_sqrt_its_module_line_and_mechanism(find_nan):
+    text = find_nan[1]
+    line = line_of(FIND_NAN, ".sqrt()")
+    assert "NaN first appeared in " in text
+    assert "SqrtBackward0" in text
+    assert "the backward of aten::sqrt" in text
+    assert "module 'model.normalise'" in text
+    assert f"find_nan.py:{line}" in text
+    assert "[derivative_at_boundary]" in text
+    assert re.search(r"first at \[(\d+), 0\] = NaN, sample \1$", text, flags=re.MULTILINE)
+    assert re.search(r"other float32 \[16, 1\]: 0 at \[\d+, 0\]", text)
+
+
+def test_find_nan_learns_for_some_steps_before_the_loss_is_nan(find_nan):
+    for text in find_nan:
+        losses = re.findall(r"^step +(\d+) +loss (\S+)$", text, flags=re.MULTILINE)
+        assert losses[-1][1] == "nan"
+        assert int(losses[-1][0]) >= 10
+
+
+@pytest.fixture(scope="module")
+def demo() -> str:
+    sklearn = Path(importlib.util.find_spec("sklearn").origin).parent
+    done = run(DEMO, sklearn / "datasets" / "data" / "breast_cancer.csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_demo
+def test_the_demo_names_the_log_in_the_loss_its_line_operand_and_mechanism(demo):
+    line = line_of(ROOT / "examples" / "demo.cpp", "torch::log(1 - p)")
+    assert "-Inf first appeared in aten::log (" in demo
+    assert "module 'loss'" in demo
+    assert f"demo.cpp:{line}" in demo
+    assert "[log_of_nonpositive]" in demo
+    assert re.search(r"operands +self float32 \[32, 1\]: 0 at \[\d+, 0\], min 0, ", demo)
+    assert re.search(r"path +aten::log -> aten::mul -> .*aten::mean", demo)
+
+
+@needs_demo
+def test_the_demo_names_the_step_and_the_sample(demo):
+    step = int(re.search(r"^step +(\d+) +loss nan$", demo, flags=re.MULTILINE)[1])
+    assert f"step {step}, forward" in demo
+    row, sample = re.search(r"first at \[(\d+), 0\] = -Inf, sample (\d+)$", demo, flags=re.MULTILINE).groups()
+    assert row == sample
+    assert re.search(rf"^Sample {sample} of this batch is row \d+ of the file\.$", demo, flags=re.MULTILINE)
+
+
+@needs_demo
+def test_the_demo_learns_before_its_loss_is_nan(demo):
+    losses = re.findall(r"^step +\d+ +loss (\S+)$", demo, flags=re.MULTILINE)
+    assert losses[-1] == "nan"
+    assert float(losses[0]) > 0.6
+    assert min(map(float, losses[:-1])) < 0.05
+
+
+@needs_demo
+def test_the_demo_says_when_the_file_cannot_be_opened():
+    done = run(DEMO, "no-such-file.csv")
+    assert done.returncode == 1
+    assert "cannot open 'no-such-file.csv'" in done.stderr
