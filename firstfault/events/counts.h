@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace firstfault {
@@ -20,6 +21,16 @@ struct Counts {
   }
   bool operator==(const Counts&) const = default;
 };
+
+/// "NaN", "-Inf and NaN" …: all of the bits; "" for none.
+inline std::string names_of(std::uint8_t bits) {
+  std::string text;
+  const auto add = [&](const char* name) { text += (text.empty() ? "" : " and ") + std::string(name); };
+  if (bits & kNegInf) add("-Inf");
+  if (bits & kPosInf) add("+Inf");
+  if (bits & kNaN) add("NaN");
+  return text;
+}
 
 /// "NaN", "+Inf" or "-Inf" for one bit; "" for none.
 constexpr std::string_view name_of(NonFinite bit) noexcept {

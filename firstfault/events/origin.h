@@ -34,12 +34,13 @@ struct SourceFrame {
   bool operator==(const SourceFrame&) const = default;
 };
 
-/// One op on the way from the origin to the sink.
+/// One op on the way from the origin to the sink, or the tensor through which the value got into a later step.
 struct PathStep {
   std::int64_t op_number = 0;  ///< counts recorded ops since the trace began
-  std::string op;
+  std::string op;              ///< "aten::mul", or "parameter 'fc.weight'"
   std::string module;
   Phase phase = Phase::forward;
+  std::string holds;  ///< "-Inf", "NaN", "+Inf and NaN" …: what its output held
 };
 
 struct Origin {

@@ -117,7 +117,11 @@ bool Trace::has_issue(const at::Tensor& tensor) {
 }
 
 Diagnosis Trace::diagnose(const at::Tensor& tensor) {
-  if (!state_->enabled) return {};
+  if (!state_->enabled) {
+    Diagnosis none;
+    none.note = "firstfault is switched off by FIRSTFAULT=0 in the environment: nothing was observed";
+    return none;
+  }
   const at::DisableRecordFunctionGuard unobserved;
   auto diagnosis = state_->tracer.diagnose(tensor, !state_->running);
   if (!diagnosis) {

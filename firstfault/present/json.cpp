@@ -24,9 +24,9 @@ Json integer(const std::optional<std::int64_t>& value) { return value ? Json(*va
 
 Json kind(NonFinite bit) {
   switch (bit) {
-    case kNaN: return "nan";
-    case kPosInf: return "inf";
-    case kNegInf: return "-inf";
+    case kNaN: return "NaN";
+    case kPosInf: return "+Inf";
+    case kNegInf: return "-Inf";
     default: return nullptr;
   }
 }
@@ -110,7 +110,8 @@ Json json(const PathStep& step) {
   return {{"op_number", step.op_number},
           {"op", step.op},
           {"module", step.module},
-          {"phase", firstfault::name_of(step.phase)}};
+          {"phase", firstfault::name_of(step.phase)},
+          {"holds", step.holds}};
 }
 
 Json json(const Uninspected& missed) { return {{"what", missed.what}, {"tensors", missed.tensors}}; }
@@ -157,8 +158,9 @@ Json json(const Origin& origin) {
 }
 
 Json json(const Diagnosis& diagnosis) {
-  return {{"target", diagnosis.target},       {"shape", diagnosis.shape}, {"dtype", diagnosis.dtype},
-          {"counts", json(diagnosis.counts)}, {"ops", diagnosis.ops},     {"culprits", list(diagnosis.culprits)}};
+  return {{"target", diagnosis.target},          {"shape", diagnosis.shape}, {"dtype", diagnosis.dtype},
+          {"counts", json(diagnosis.counts)},    {"ops", diagnosis.ops},     {"note", diagnosis.note},
+          {"culprits", list(diagnosis.culprits)}};
 }
 
 Json json(const Run& run) {

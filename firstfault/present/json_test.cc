@@ -38,7 +38,7 @@ TEST(Json, AnOriginReadsBackAsItWas) {
   EXPECT_EQ(parsed["type"], "origin");
   EXPECT_EQ(parsed["step"], 37);
   EXPECT_EQ(parsed["phase"], "forward");
-  EXPECT_EQ(parsed["kind"], "-inf");
+  EXPECT_EQ(parsed["kind"], "-Inf");
   EXPECT_EQ(parsed["counts"], json({{"nan", 0}, {"pos_inf", 0}, {"neg_inf", 131}}));
   EXPECT_EQ(parsed["index"], json({2, 17}));
   EXPECT_EQ(parsed["sample"], 2);

@@ -74,8 +74,7 @@ std::string headline_of_backward(const Origin& origin) {
   std::string text = fmt::format("{} first appeared in {}", kind(origin), printable(origin.op));
   const bool known = !origin.forward_op.empty();
   if (known) text += fmt::format(", the backward of {}{}", printable(origin.forward_op), place(origin));
-  text += origin.module.empty() ? ", " + module_text(origin) : fmt::format(" ({})", module_text(origin));
-  text += fmt::format(" ({})", moment(origin));
+  text += fmt::format(", {} ({})", module_text(origin), moment(origin));
   if (!known && !origin.stack.empty()) text += "," + place(origin);
   return text + ".\n";
 }
@@ -215,16 +214,29 @@ std::string harm(const Origin& origin) {
   return "";
 }
 
-std::string path_text(const Origin& origin) {
+/// What the value is stands where it changes: "aten::log (-Inf) -> aten::mul (NaN) -> aten::sum".
+std::vector<std::string> path_names(const Origin& origin) {
   std::vector<std::string> names;
-  for (const PathStep& step : origin.path) names.push_back(printable(step.op));
+  std::string before;
+  for (const PathStep& step : origin.path) {
+    const bool changed = !step.holds.empty() && step.holds != before;
+    names.push_back(printable(step.op) + (changed ? fmt::format(" ({})", step.holds) : ""));
+    if (changed) before = step.holds;
+  }
+  return names;
+}
+
+std::string path_text(const Origin& origin) {
+  std::vector<std::string> names = path_names(origin);
   if (names.empty()) return "";
   if (names.size() > kPathHead + kPathTail + 1) {
     const std::size_t left_out = names.size() - kPathHead - kPathTail;
     names.erase(names.begin() + kPathHead, names.end() - kPathTail);
     names.insert(names.begin() + kPathHead, fmt::format("… {} more …", left_out));
   }
-  if (!origin.sink.empty() && names.back() != printable(origin.sink)) names.push_back(printable(origin.sink));
+  const std::string& last = origin.path.back().op;
+  const bool named_already = origin.sink == last || origin.sink == "output of " + last;
+  if (!origin.sink.empty() && !named_already) names.push_back(printable(origin.sink));
   return fmt::format("{}", fmt::join(names, " -> "));
 }
 
@@ -243,10 +255,12 @@ std::string indented(const std::string& text) {
   return out;
 }
 
+std::string lines_of(const Origin& origin);
+
 std::string numbered(std::string_view label, const std::vector<const Origin*>& origins) {
   std::string text;
   for (std::size_t i = 0; i < origins.size(); ++i)
-    text += fmt::format("\n{} {} of {}\n{}", label, i + 1, origins.size(), indented(to_text(*origins[i])));
+    text += fmt::format("\n{} {} of {}\n{}", label, i + 1, origins.size(), indented(lines_of(*origins[i])));
   return text;
 }
 
@@ -266,9 +280,7 @@ std::string what_was_missed(const Run& run) {
   return text.empty() ? "" : "\n" + text;
 }
 
-}  // namespace
-
-std::string to_text(const Origin& origin) {
+std::string lines_of(const Origin& origin) {
   std::string text = headline(origin);
   text += line("why", why(origin));
   text += line("op", inner_text(origin));
@@ -282,9 +294,10 @@ std::string to_text(const Origin& origin) {
   return text;
 }
 
-std::string to_text(const Diagnosis& diagnosis) {
+std::string lines_of(const Diagnosis& diagnosis) {
   std::string type = type_text(diagnosis.dtype, diagnosis.shape, "");
   const std::string target = printable(diagnosis.target) + (type.empty() ? "" : fmt::format(" ({})", type));
+  if (!diagnosis.note.empty()) return printable(diagnosis.note) + ".\n";
   const std::string traced = fmt::format("{} traced", plural(diagnosis.ops, "op"));
   if (diagnosis.counts.total() == 0)
     return fmt::format("{} is finite: nothing is wrong with it. {}.\n", target, traced);
@@ -293,13 +306,13 @@ std::string to_text(const Diagnosis& diagnosis) {
     return fmt::format("{} holds {}, and no traced op made it: {}.\n", target, counts, traced);
   std::string text = fmt::format("{} holds {}: {} out of {}.\n", target, counts,
                                  plural(static_cast<std::int64_t>(diagnosis.culprits.size()), "culprit"), traced);
-  if (diagnosis.culprits.size() == 1) return text + "\n" + to_text(diagnosis.culprits.front());
+  if (diagnosis.culprits.size() == 1) return text + "\n" + lines_of(diagnosis.culprits.front());
   std::vector<const Origin*> culprits;
   for (const Origin& culprit : diagnosis.culprits) culprits.push_back(&culprit);
   return text + numbered("Culprit", culprits);
 }
 
-std::string to_text(const Run& run) {
+std::string lines_of(const Run& run) {
   const auto faults = with(run, Outcome::fault);
   const auto swallowed = with(run, Outcome::swallowed);
   const auto notes = static_cast<std::int64_t>(run.origins.size() - faults.size() - swallowed.size());
@@ -312,5 +325,16 @@ std::string to_text(const Run& run) {
     text += fmt::format("\n{}: non-finite values that were left out or never used.\n", plural(notes, "note"));
   return text + what_was_missed(run);
 }
+
+std::string without_last_newline(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const Origin& origin) { return without_last_newline(lines_of(origin)); }
+std::string to_text(const Diagnosis& diagnosis) { return without_last_newline(lines_of(diagnosis)); }
+std::string to_text(const Run& run) { return without_last_newline(lines_of(run)); }
 
 }  // namespace firstfault::present

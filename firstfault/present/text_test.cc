@@ -27,7 +27,7 @@ Origin log_of_zero() {
   origin.evidence.output.neg_inf = 131;
   origin.outcome = Outcome::fault;
   origin.sink = "loss";
-  origin.path = {{412, "aten::log", "", Phase::forward}, {413, "aten::mul", "", Phase::forward}};
+  origin.path = {{412, "aten::log", "", Phase::forward, "-Inf"}, {413, "aten::mul", "", Phase::forward, "NaN"}};
   reason::explain(origin);
   return origin;
 }
@@ -43,7 +43,7 @@ TEST(OriginText, SaysWhatWhereWhyAndWhatToDo) {
             "  harm       reached the loss\n"
             "  advice     clamp or add an eps inside the log, or use log_softmax, logsigmoid, log1p or "
             "BCEWithLogitsLoss.\n"
-            "  path       aten::log -> aten::mul -> loss\n");
+            "  path       aten::log (-Inf) -> aten::mul (NaN) -> loss");
 }
 
 TEST(OriginText, ABackwardFaultNamesItsForwardOpThatOpsLineAndModule) {
@@ -95,7 +95,7 @@ TEST(OriginText, LeavesOutWhatIsAbsent) {
 TEST(OriginText, ElidesTheMiddleOfALongPath) {
   Origin origin = log_of_zero();
   origin.path.clear();
-  for (int i = 0; i < 20; ++i) origin.path.push_back({i, "aten::op" + std::to_string(i), "", Phase::forward});
+  for (int i = 0; i < 20; ++i) origin.path.push_back({i, "aten::op" + std::to_string(i), "", Phase::forward, ""});
   const std::string text = to_text(origin);
   EXPECT_CONTAINS(text, "aten::op3 -> … 12 more … -> aten::op16");
   EXPECT_CONTAINS(text, "aten::op19 -> loss");

@@ -30,6 +30,7 @@ struct Diagnosis {
   std::string dtype;
   Counts counts;                 ///< non-finite elements of the target; all 0: nothing is wrong with it
   std::int64_t ops = 0;          ///< ops recorded so far
+  std::string note;              ///< why there is no answer: the tool is switched off, …; "" where there is one
   std::vector<Origin> culprits;  ///< independent origins, earliest first; each path ends at the target
 };
 

@@ -33,6 +33,7 @@ void bind_path_step(nb::module_& m) {
       .def_ro("op", &PathStep::op)
       .def_prop_ro("module", [](const PathStep& s) { return or_none(s.module); })
       .def_prop_ro("phase", [](const PathStep& s) { return std::string(firstfault::name_of(s.phase)); })
+      .def_ro("holds", &PathStep::holds, "What its output held: 'NaN', '-Inf and NaN', ...")
       .def("__repr__",
            [](const PathStep& s) { return "<PathStep [" + std::to_string(s.op_number) + "] " + s.op + ">"; });
 }

@@ -23,6 +23,8 @@ void bind_diagnosis(nb::module_& m) {
       .def_ro("dtype", &Diagnosis::dtype, "Of the target.")
       .def_ro("counts", &Diagnosis::counts, "Non-finite elements of the target; all 0: nothing is wrong with it.")
       .def_ro("ops", &Diagnosis::ops, "Ops recorded so far.")
+      .def_prop_ro(
+          "note", [](const Diagnosis& d) { return or_none(d.note); }, "Why there is no answer, or None.")
       .def_ro("culprits", &Diagnosis::culprits, "Independent origins, earliest first; each path ends at the target.")
       .def("__repr__", [](const Diagnosis& d) {
         return "<Diagnosis of " + d.target + ": " + counted(static_cast<std::int64_t>(d.culprits.size()), "culprit") +

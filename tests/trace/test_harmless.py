@@ -197,11 +197,11 @@ def test_the_environment_switches_everything_off():
         import torch, firstfault as ff
         with ff.trace() as t:
             bad = torch.log(torch.zeros(2))
-        print(t.running, t.origins(), t.has_issue(bad), t.run().ops)
+        print(t.running, t.origins(), t.has_issue(bad), t.run().ops, "FIRSTFAULT=0" in str(t.diagnose(bad)))
         """,
         FIRSTFAULT="0",
     )
-    assert done.stdout.split() == ["False", "[]", "False", "0"], done.stderr
+    assert done.stdout.split() == ["False", "[]", "False", "0", "True"], done.stderr
 
 
 def test_a_forked_child_observes_nothing_and_the_parent_goes_on():

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,10 +37,11 @@ struct Node {
   bool intended = false;
   bool origin = false;
   bool requires_grad = false;
-  bool nested = false;             ///< made inside another op that is judged by its own outputs
-  bool writes_leaf = false;        ///< an optimizer's write to a tensor that requires a gradient
-  bool reported = false;           ///< as an origin that reached a sink
-  std::int32_t carried_from = -1;  ///< collapsed to its origin; id of the value's node in the step before
+  bool nested = false;               ///< made inside another op that is judged by its own outputs
+  bool writes_leaf = false;          ///< an optimizer's write to a tensor that requires a gradient
+  bool reported = false;             ///< as an origin that reached a sink
+  std::int32_t carried_from = -1;    ///< collapsed to its origin; id of the value's node in the step before
+  std::int32_t carried_origin = -1;  ///< and that of its origin there
   std::int64_t step = 0;
   std::uint64_t number = 0;        ///< of the record
   std::int32_t item = -1;          ///< which tensor of a list output, -1: no list
@@ -58,7 +60,7 @@ struct Node {
   std::vector<Edge> inputs;
   std::vector<Absorber> absorbers;
   std::optional<std::int64_t> sample;
-  std::int32_t evidence = -1;  ///< index into the trace's evidence, -1: none kept
+  std::shared_ptr<const OriginEvidence> evidence;  ///< nullptr: none kept
 };
 
 /// Ids go on over the steps, so that one which an older step gave out is found to be void, not taken for another.

@@ -43,6 +43,13 @@ TEST(Judge, AFillWithAnInfiniteConstantIsMeant) {
   EXPECT_EQ(judge(op(), f), kBegins) << "x + alpha*inf is no fill";
 }
 
+TEST(Judge, AnInfFilledIntoAParameterIsNotMeant) {
+  OutputFacts f = facts(kPosInf);
+  f.scalar = kInf;
+  f.writes_parameter = true;
+  EXPECT_EQ(judge(op(false, false, true), f), kBegins);
+}
+
 TEST(Judge, AFillWithNanIsNeverMeant) {
   OutputFacts f = facts(kNaN);
   f.scalar = std::nan("");

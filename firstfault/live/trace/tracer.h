@@ -124,6 +124,7 @@ class Tracer final : public intercept::Listener {
   Reported describe(const Graph& graph, std::int32_t id) const;
   void describe_outside(const Graph& graph, const Node& node, Origin& origin) const;
   std::vector<PathStep> describe_path(const Graph& graph, std::int32_t origin, std::int32_t target) const;
+  std::string describe_storage(std::uintptr_t storage, const char* otherwise) const;
   std::string describe_target(const at::Tensor& tensor, const Graph& graph, std::int32_t node) const;
   std::vector<Origin> with_stacks(std::vector<Reported> reported);
 
@@ -137,7 +138,7 @@ class Tracer final : public intercept::Listener {
   Graph previous_;  ///< of the last step that had bad values, for diagnoses after the step
   ForwardOps forwards_;
   TensorNames names_;
-  std::vector<OriginEvidence> evidence_;
+  std::size_t evidence_kept_ = 0;  ///< in graph_
   std::vector<SinkHit> hits_;
   std::vector<SinkHit> guessed_hits_;  ///< of what may be an optimizer
   std::vector<std::int32_t> roots_;

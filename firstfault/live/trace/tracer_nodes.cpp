@@ -15,9 +15,17 @@ using intercept::Frame;
 using intercept::Input;
 using intercept::OpTraits;
 
-constexpr std::size_t kMaxEvidence = 256;  // per trace; origins come first, repeats add nothing
+constexpr std::size_t kMaxEvidence = 256;  // per step; the first origins count
+
+// A number in the program's source that the dispatcher made a tensor of: x * float("nan").
+bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
 std::optional<double> nonfinite_scalar(const Frame& frame) {
+  for (const Input& input : frame.inputs) {
+    if (!is_number(input.tensor) || !measure::can_scan(input.tensor)) continue;
+    const double value = measure::value_at(input.tensor, 0);
+    if (!std::isfinite(value)) return value;
+  }
   for (const auto& scalar : frame.scalars) {
     if (!std::isfinite(scalar.value)) return scalar.value;
   }
@@ -71,7 +79,7 @@ std::vector<Edge> Tracer::bad_inputs(Frame& frame, std::int32_t item) {
       continue;
     }
     const std::uint8_t bits = measure::scan(input.tensor);
-    if (!bits) continue;
+    if (!bits || ((bits & kNaN) && is_number(input.tensor))) continue;
     Edge edge{-1, bits, false, input.argument, input.item};
     Slot* slot = slots_.find(input.tensor);
     if (slot && (slot->state & kAnyBad) && graph_.has(slot->node)) {
@@ -120,15 +128,21 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
   node.storage = identity_of(tensor);
   node.shape = tensor.sizes().vec();
   node.intended = !unwritten && !(bits & kNaN) && tensor.numel() == 1;  // a constant that somebody wrote down
-  if (!node.intended && evidence_.size() < kMaxEvidence) {
-    node.evidence = static_cast<std::int32_t>(evidence_.size());
-    evidence_.push_back(evidence::describe_tensor(tensor));
+  if (!node.intended && evidence_kept_ < kMaxEvidence) {
+    ++evidence_kept_;
+    // A parameter is described as it is, not as the view of it that the op read.
+    const Owner owner = names_.owner_of(node.storage);
+    const at::Tensor* whole = !owner.named                         ? &tensor
+                              : owner.role == TensorRole::gradient ? &owner.named->tensor.grad()
+                                                                   : &owner.named->tensor;
+    auto found = std::make_shared<OriginEvidence>(evidence::describe_tensor(*whole));
     Input as_input;
     as_input.tensor = tensor;
     as_input.floating = true;
     if (const auto dim = batch_dim_of(as_input)) {
-      node.sample = sample_at(tensor, layout_of(tensor, *dim, batch_size_.load()), evidence_.back().index);
+      node.sample = sample_at(tensor, layout_of(tensor, *dim, batch_size_.load()), found->index);
     }
+    node.evidence = std::move(found);
   }
   return add_node(std::move(node));
 }
@@ -148,7 +162,8 @@ void Tracer::name_backward(Node& node, Frame& around) {
   node.module = forward->module;
   node.place = forward->place;
   node.after = forward->after;
-  if (forward->bad_step == step_) node.forward_node = forward->bad_node;
+  const bool bad = forward->bad_step == step_ && graph_.has(forward->bad_node);
+  if (bad && !graph_[forward->bad_node].intended) node.forward_node = forward->bad_node;
 }
 
 std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::PlaceId exact) {
@@ -192,6 +207,7 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
   OutputFacts facts;
   facts.bits = output.bits;
   facts.auxiliary = output.auxiliary;
+  facts.writes_parameter = node.writes_leaf;
   facts.scalar = nonfinite_scalar(frame);
   for (const Edge& edge : node.inputs) {
     (edge.intended ? facts.intended_in : facts.unintended_in) |= edge.bits;
@@ -219,7 +235,8 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
 
 void Tracer::keep_evidence(Node& node, Frame& frame, const Output& output) {
   intercept::fail_here_if(intercept::FailPoint::evidence);
-  if (evidence_.size() >= kMaxEvidence) return;
+  if (evidence_kept_ >= kMaxEvidence) return;
+  ++evidence_kept_;
   OriginEvidence found = evidence::collect(frame, *output.tensor, output.item);
   for (Operand& operand : found.operands) {
     if (operand.is_scalar_argument) continue;
@@ -234,8 +251,7 @@ void Tracer::keep_evidence(Node& node, Frame& frame, const Output& output) {
   if (found.in_backward) found.inner_op = frame.traits->name;
   found.forward_op = node.forward_op;
   node.sample = sample_at(*output.tensor, output.batch, found.index);
-  node.evidence = static_cast<std::int32_t>(evidence_.size());
-  evidence_.push_back(std::move(found));
+  node.evidence = std::make_shared<const OriginEvidence>(std::move(found));
 }
 
 }  // namespace firstfault::trace

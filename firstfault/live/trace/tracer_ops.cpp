@@ -326,7 +326,7 @@ void Tracer::end_compute(Frame& frame, const at::RecordFunction& record) {
     bad |= output.bits;
     if (graph_.end() > before && made < 0 && !output.auxiliary) made = graph_.end() - 1;
   }
-  if (forward && made >= 0 && !graph_[made].intended) {
+  if (forward && made >= 0) {
     forward->bad_node = made;
     forward->bad_step = step_;
   }

@@ -37,7 +37,7 @@ void Tracer::report_step(std::vector<Reported>& into) {
 void Tracer::report(std::vector<Reported>& into, Reported fresh) {
   for (Reported& known : into) {
     if (!same_story(known.origin, fresh.origin)) continue;
-    ++known.origin.merged;
+    known.origin.merged += known.origin.op_number != fresh.origin.op_number;  // else the same one, by another way
     return;
   }
   if (into.size() < kMaxReported) {
@@ -100,7 +100,7 @@ void Tracer::report_notes(std::vector<Reported>& into) {
 Tracer::Reported Tracer::describe(const Graph& graph, std::int32_t id) const {
   const Node& node = graph[id];
   Origin origin;
-  if (node.evidence >= 0) origin.evidence = evidence_[node.evidence];
+  if (node.evidence) origin.evidence = *node.evidence;
   if (origin.evidence.shape.empty()) origin.evidence.shape = node.shape;
   origin.device = "cpu";
   if (!batch_void_.load()) origin.sample = node.sample;
@@ -166,22 +166,34 @@ void Tracer::describe_outside(const Graph& graph, const Node& node, Origin& orig
 
 std::vector<PathStep> Tracer::describe_path(const Graph& graph, std::int32_t origin, std::int32_t target) const {
   std::vector<PathStep> steps;
+  const Node& first = graph[origin];
+  if (previous_.has(first.carried_origin) && &graph != &previous_) {
+    steps = describe_path(previous_, first.carried_origin, first.carried_from);
+    steps.push_back({static_cast<std::int64_t>(first.number), describe_storage(first.storage, "a tensor kept"),
+                     names_.module(first.module), Phase::parameter, names_of(first.bits)});
+  }
   for (const auto id : graph.path(origin, target)) {
     const Node& node = graph[id];
-    if (node.nested || (node.kind != Node::Kind::op && id != origin)) continue;
-    if (node.kind != Node::Kind::op) continue;
-    steps.push_back({static_cast<std::int64_t>(node.number), op_of(node), names_.module(node.module), node.phase});
+    const bool is_link = id == origin && !steps.empty();
+    if (node.nested || node.kind != Node::Kind::op || is_link) continue;
+    steps.push_back({static_cast<std::int64_t>(node.number), op_of(node), names_.module(node.module), node.phase,
+                     names_of(node.bits)});
   }
   return steps;
 }
 
+std::string Tracer::describe_storage(std::uintptr_t storage, const char* otherwise) const {
+  const Owner owner = names_.owner_of(storage);
+  if (!owner.named) return otherwise;
+  const char* what = owner.role == TensorRole::gradient ? "gradient of '"
+                     : owner.role == TensorRole::buffer ? "buffer '"
+                                                        : "parameter '";
+  return what + owner.named->name + "'";
+}
+
 std::string Tracer::describe_target(const at::Tensor& tensor, const Graph& graph, std::int32_t node) const {
-  if (const Owner owner = names_.owner_of(identity_of(tensor)); owner.named) {
-    const char* what = owner.role == TensorRole::gradient ? "gradient of '"
-                       : owner.role == TensorRole::buffer ? "buffer '"
-                                                          : "parameter '";
-    return what + owner.named->name + "'";
-  }
+  if (const auto name = describe_storage(identity_of(tensor), ""); !name.empty()) return name;
+  if (tensor.dim() == 0 && tensor.requires_grad()) return "loss";
   if (graph.has(node) && graph[node].kind == Node::Kind::op) return "output of " + op_of(graph[node]);
   return "tensor";
 }

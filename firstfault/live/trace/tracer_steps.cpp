@@ -131,15 +131,15 @@ void Tracer::guess_optimizer() {
 
 void Tracer::confirm_optimizer() {
   guessed_write_ = true;
-  if (unintended_ > 0) check_roots();
+  check_roots();
   hits_.insert(hits_.end(), guessed_hits_.begin(), guessed_hits_.end());
   guessed_hits_.clear();
 }
 
 void Tracer::begin_optimizer() {
   optimizer_open_.store(true, kRelaxed);
-  if (unintended_ == 0) return;
   check_roots();
+  if (unintended_ == 0) return;
   check_gradients();
 }
 
@@ -213,8 +213,8 @@ void Tracer::check_optimizer_state() {
 }
 
 void Tracer::end_step() {
-  if (unintended_ > 0) {
-    check_roots();
+  check_roots();
+  if (unintended_ > 0 || !hits_.empty()) {
     check_buffers();
     const bool skipped_by_scaler = amp_checked_ && !optimizer_called_;
     if (!optimizer_called_ && !skipped_by_scaler && backward_done_.load(kRelaxed)) check_gradients();
@@ -244,6 +244,7 @@ void Tracer::begin_step_if_pending(const Frame& frame, Phase phase) {
 void Tracer::roll_graph() {
   Graph kept(graph_.end());
   unintended_ = 0;
+  evidence_kept_ = 0;
   slots_.for_each_living_bad([&](Slot& slot) {
     if (!graph_.has(slot.node) || kept.full()) return;
     const bool intended = graph_[slot.node].intended;
@@ -262,6 +263,8 @@ void Tracer::roll_graph() {
     node.absorbers.clear();
     node.reader = node.forward_node = -1;
     node.carried_from = slot.node;
+    node.carried_origin = origin;
+    node.storage = reinterpret_cast<std::uintptr_t>(slot.storage);
     if (!intended) ++unintended_;
     slot.node = kept.add(std::move(node));
   });
@@ -280,7 +283,7 @@ void Tracer::reset() {
   slots_ = SlotTable();
   graph_ = previous_ = Graph();
   forwards_ = ForwardOps();
-  evidence_.clear();
+  evidence_kept_ = 0;
   hits_.clear();
   roots_.clear();
   uninspected_.clear();

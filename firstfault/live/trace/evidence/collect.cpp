@@ -2,6 +2,7 @@
 #include "firstfault/live/trace/evidence/collect.h"
 
 #include <cctype>
+#include <cmath>
 
 #include <ATen/record_function.h>
 
@@ -19,6 +20,7 @@ Operand read_tensor(const Input& input, const std::string& name, const OriginEvi
   operand.dtype = dtype_name(input.tensor.scalar_type());
   operand.shape = input.tensor.sizes().vec();
   operand.was_overwritten = input.written;
+  operand.is_scalar_argument = input.tensor.unsafeGetTensorImpl()->is_wrapped_number();
   const at::Tensor& values = input.written ? input.copy : input.tensor;
   if (!values.defined() || !measure::can_scan(values)) return operand;
   const auto range = measure::range_of(values);
@@ -40,7 +42,7 @@ Operand read_scalar(const intercept::ScalarArgument& scalar, const std::string& 
   operand.name = name;
   operand.dtype = scalar.is_integer ? "int64" : "float64";
   operand.is_scalar_argument = true;
-  operand.state = OperandState::finite;
+  operand.state = std::isfinite(scalar.value) ? OperandState::finite : OperandState::bad;
   operand.value = scalar.value;
   return operand;
 }
