@@ -58,7 +58,7 @@ TEST(Trace, FiftyStepsAreTheSameBitForBitTracedAndNot) {
   const auto plain = train(50, nullptr);
   Trace trace;
   expect_same(plain, train(50, &trace));
-  const Run run = trace.run();
+  const auto run = trace.run();  // Run names a method of the test here
   EXPECT_TRUE(run.origins.empty());
   EXPECT_EQ(run.steps, 50) << "steps of a LibTorch optimizer are counted by its reading gradients and writing";
 }

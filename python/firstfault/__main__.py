@@ -1,35 +1,44 @@
-"""The program ``firstfault``."""
+"""The `firstfault` program: says whether the tool can work here."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
+import platform
 import sys
 
-from firstfault import __version__, _core
+from firstfault import __version__
 
 
-def list_mechanisms(as_json: bool) -> None:
-    rows = _core.mechanisms()
-    if as_json:
-        print(json.dumps([{"name": name, "condition": condition} for name, condition in rows], indent=2))
-        return
-    width = max(len(name) for name, _ in rows)
-    for name, condition in rows:
-        print(f"{name:<{width}}  {condition}")
+def info() -> int:
+    """Print what a bug report needs; exit code 0: tracing works here, 2: it does not."""
+    print(f"firstfault {__version__}")
+    print(f"Python     {platform.python_version()} on {platform.system()} {platform.machine()}")
+    try:
+        import torch
+
+        print(f"torch      {torch.__version__} in {os.path.dirname(torch.__file__)}")
+        from firstfault import trace
+
+        with trace() as tracker:
+            bad = torch.log(torch.zeros(1))
+        if os.environ.get("FIRSTFAULT") == "0":
+            print("tracing    switched off by FIRSTFAULT=0 in the environment")
+            return 2
+        print(f"tracing    works: {tracker.diagnose(bad).culprits[0].because}")
+        return 0
+    except Exception as error:
+        print(f"tracing    does not work: {type(error).__name__}: {error}")
+        return 2
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="firstfault", description="Names the operation that made the first NaN or Inf of a training run, and why."
-    )
+    parser = argparse.ArgumentParser(prog="firstfault", description="Names the op that made the first NaN or Inf.")
     parser.add_argument("--version", action="version", version=f"firstfault {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    mechanisms = commands.add_parser("mechanisms", help="list what an operation can be found guilty of")
-    mechanisms.add_argument("--json", action="store_true", help="as JSON")
-    options = parser.parse_args(arguments)
-    list_mechanisms(options.json)
-    return 0
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("info", help=info.__doc__)
+    parser.parse_args(arguments)
+    return info()
 
 
 if __name__ == "__main__":
