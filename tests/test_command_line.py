@@ -2,14 +2,18 @@
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
+import firstfault as ff
 
-def firstfault(*arguments):
-    return subprocess.run([sys.executable, "-m", "firstfault", *arguments], capture_output=True, text=True)
+
+def firstfault(*arguments, **env):
+    command = [sys.executable, "-m", "firstfault", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
 
 
 def test_version_is_that_of_the_installed_package():
@@ -30,3 +34,20 @@ def test_without_a_known_command_it_says_how_it_is_used(arguments):
     assert result.returncode == 2
     assert "usage: firstfault" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_info_traces_one_op_to_see_that_tracing_works():
+    done = firstfault("info")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"firstfault {ff.__version__}" in done.stdout
+    assert "log of 0 is -Inf" in done.stdout
+
+
+def test_info_says_when_the_environment_has_switched_it_off():
+    done = firstfault("info", FIRSTFAULT="0")
+    assert (done.returncode, "switched off by FIRSTFAULT=0" in done.stdout) == (2, True)
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, firstfault; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -55,7 +55,7 @@ TEST(OriginText, ABackwardFaultNamesItsForwardOpThatOpsLineAndModule) {
   origin.module = "bands";
   origin.stack = {{"model.py", 41, "forward"}};
   const std::string text = to_text(origin);
-  EXPECT_CONTAINS(text, "SqrtBackward0, the backward of aten::sqrt at model.py:41 (module 'bands')");
+  EXPECT_CONTAINS(text, "SqrtBackward0, the backward of aten::sqrt at model.py:41, module 'bands'");
   EXPECT_CONTAINS(text, "inside: aten::div");
 }
 
@@ -132,7 +132,7 @@ TEST(DiagnosisText, AFiniteTargetSaysSo) {
   diagnosis.target = "loss";
   diagnosis.dtype = "float32";
   diagnosis.ops = 1730;
-  EXPECT_EQ(to_text(diagnosis), "loss (float32 []) is finite: nothing is wrong with it. 1,730 ops traced.\n");
+  EXPECT_EQ(to_text(diagnosis), "loss (float32 []) is finite: nothing is wrong with it. 1,730 ops traced.");
 }
 
 TEST(DiagnosisText, CountsTheCulprits) {
@@ -172,7 +172,7 @@ TEST(RunText, AHealthyRunIsOneLine) {
   firstfault::Run run;
   run.steps = 1;
   run.ops = 12;
-  EXPECT_EQ(to_text(run), "No fault in 1 step, 12 ops traced.\n");
+  EXPECT_EQ(to_text(run), "No fault in 1 step, 12 ops traced.");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Uninspected {
 };
 
 struct Run {
-  std::int64_t steps = 0;       ///< steps begun
+  std::int64_t steps = 0;       ///< ended by an optimizer, and the open one once the model has run
   std::int64_t ops = 0;         ///< ops recorded
   std::vector<Origin> origins;  ///< faults first, in the order they happened; then swallowed; then notes
   std::vector<Uninspected> uninspected;

@@ -1,13 +1,14 @@
-"""The `firstfault` program: says whether the tool can work here."""
+"""The `firstfault` program: whether the tool works here, and what it knows."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import sys
 
-from firstfault import __version__
+from firstfault import __version__, _core
 
 
 def info() -> int:
@@ -32,13 +33,26 @@ def info() -> int:
         return 2
 
 
+def mechanisms(as_json: bool) -> int:
+    """List the mechanisms in the order in which they are asked, with their conditions."""
+    known = [{"name": name, "condition": condition} for name, condition in _core.mechanisms()]
+    if as_json:
+        print(json.dumps(known, indent=2))
+    else:
+        for one in known:
+            print(f"{one['name']:26} {one['condition']}")
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="firstfault", description="Names the op that made the first NaN or Inf.")
     parser.add_argument("--version", action="version", version=f"firstfault {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("info", help=info.__doc__)
-    parser.parse_args(arguments)
-    return info()
+    listing = commands.add_parser("mechanisms", help=mechanisms.__doc__)
+    listing.add_argument("--json", action="store_true", help="as a JSON array")
+    chosen = parser.parse_args(arguments)
+    return info() if chosen.command == "info" else mechanisms(chosen.json)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ std::vector<std::pair<std::string, std::string>> mechanisms() {
 }  // namespace firstfault::python
 
 NB_MODULE(_core, m) {
+  // Objects that still live when the interpreter ends are no error of the program's.
+  nanobind::set_leak_warnings(false);
   using namespace firstfault::python;
   m.attr("__version__") = FIRSTFAULT_VERSION;
   nanobind::register_exception_translator(&translate);

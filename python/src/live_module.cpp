@@ -60,6 +60,7 @@ void unwatch(BoundTrace& self) {
 }  // namespace firstfault::python
 
 NB_MODULE(_live, m) {
+  nb::set_leak_warnings(false);  // a Trace may live until the interpreter ends
   using namespace firstfault;
   using python::BoundTrace;
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;

@@ -81,7 +81,7 @@ def test_the_demo_names_the_log_in_the_loss_its_line_operand_and_mechanism(demo)
     assert f"demo.cpp:{line}" in demo
     assert "[log_of_nonpositive]" in demo
     assert re.search(r"operands +self float32 \[32, 1\]: 0 at \[\d+, 0\], min 0, ", demo)
-    assert re.search(r"path +aten::log -> aten::mul -> .*aten::mean", demo)
+    assert re.search(r"path +aten::log \(-Inf\) -> aten::mul \(NaN\) -> .*aten::mean", demo)
 
 
 @needs_demo

@@ -370,7 +370,8 @@ void Tracer::write_slot(Frame& frame, const Output& output, intercept::PlaceId e
     slot.written = slot.touched = frame.number;
     const auto written_bytes = static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
     const bool partial = output.written && written_bytes < tensor.storage().nbytes();
-    if (partial && (slot.state & (kAnyBad | kUnwritten))) return;  // the rest of the storage keeps its state
+    if (partial && (slot.state & (static_cast<unsigned>(kAnyBad) | static_cast<unsigned>(kUnwritten))))
+      return;  // the rest of the storage keeps its state
     if (slot.state & kAnyBad) SlotTable::unpin(slot);
     slot.state = 0;
     slot.node = -1;

@@ -263,7 +263,8 @@ Run Tracer::run() {
       graph_ = graph;
       hits_.resize(hits);
     }
-    run.steps = step_ + (step_pending_.load() || records_.load() > 0 ? 1 : 0);
+    const bool open = step_ == 0 ? records_.load() > 0 : model_entered_.load() || backward_done_.load();
+    run.steps = step_ + (step_pending_.load() || open ? 1 : 0);
     run.ops = static_cast<std::int64_t>(records_.load());
     for (const auto& [what, tensors] : uninspected_) run.uninspected.push_back({what, tensors});
     if (dropped_nodes_ > 0) run.warnings.push_back(std::to_string(dropped_nodes_) + " bad values beyond the cap");

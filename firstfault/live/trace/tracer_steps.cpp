@@ -109,13 +109,14 @@ void Tracer::notice_optimizer(Frame& frame) {
     std::sort(gradients_.begin(), gradients_.end());
     std::sort(parameters_.begin(), parameters_.end());
   }
-  for (const Input& input : frame.inputs) {
-    const auto storage = identity_of(input.tensor);
-    const bool reads = !input.written || !frame.traits->overwrites(input.argument);
-    if (reads && std::binary_search(gradients_.begin(), gradients_.end(), storage)) guess_optimizer();
-    const bool writes_parameter = input.written && std::binary_search(parameters_.begin(), parameters_.end(), storage);
-    if (writes_parameter && guessed_optimizer_.load(kRelaxed)) confirm_optimizer();
-  }
+  const auto touches = [&](const std::vector<std::uintptr_t>& storages, bool written) {
+    return std::any_of(frame.inputs.begin(), frame.inputs.end(), [&](const Input& input) {
+      const bool counts = written ? input.written : !input.written || !frame.traits->overwrites(input.argument);
+      return counts && std::binary_search(storages.begin(), storages.end(), identity_of(input.tensor));
+    });
+  };
+  if (touches(gradients_, /*written=*/false)) guess_optimizer();
+  if (guessed_optimizer_.load(kRelaxed) && touches(parameters_, /*written=*/true)) confirm_optimizer();
 }
 
 // The gradients are looked at before this op changes them, but clipping, logging and GradScaler read them too: what is

@@ -122,7 +122,8 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
   if (!most || evidence.first == kFinite || !(matrices || elementwise(op))) return std::nullopt;
   if (evidence.first == kNaN && !matrices && !evidence.dtype.starts_with("float8")) return std::nullopt;
   if (!operands_finite(evidence)) return std::nullopt;
-  const Size size{matrices ? std::nullopt : exact(evidence), result_bound(evidence)};
+  Size size{std::nullopt, result_bound(evidence)};
+  if (!matrices) size.exact = exact(evidence);
   if (size.exact && !(std::fabs(*size.exact) > *most)) return std::nullopt;
   if (!size.exact && size.bound && *size.bound <= *most) return std::nullopt;
   const bool precision = narrow(evidence.dtype) && fits_float32(size);
