@@ -65,10 +65,10 @@ TEST(Trace, FiftyStepsAreTheSameBitForBitTracedAndNot) {
 
 TEST(Trace, NamesTheOpElementSampleAndModuleByParameterOwnership) {
   auto net = std::make_shared<Net>();
-  Trace trace;
-  trace.watch(*net, "net");
   auto x = torch::ones({5, 4});
   x[3] = std::numeric_limits<float>::infinity();
+  Trace trace;  // after the fill: an Inf that the traced program itself fills in would be meant
+  trace.watch(*net, "net");
   const auto h = net->first->forward(x);
   const auto loss = h.sum() + torch::log(torch::zeros({2})).sum();
   ASSERT_TRUE(trace.has_issue(loss));

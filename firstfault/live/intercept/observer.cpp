@@ -20,7 +20,6 @@ struct Shared {
   std::atomic<Listener*> listener{nullptr};
   std::atomic<int> inside{0};  // threads between reading `listener` and leaving the callback
   std::atomic<std::uint64_t> generation{0};
-  std::atomic<int> fail_point{0};
   std::mutex failure_mutex;
   std::string failure;
   bool forked = false;
@@ -232,12 +231,7 @@ std::string failure() {
 bool is_forked_child() noexcept { return shared().forked; }
 std::uint64_t generation() noexcept { return shared().generation.load(std::memory_order_relaxed); }
 
-void set_fail_point(FailPoint point) noexcept { shared().fail_point.store(static_cast<int>(point)); }
-
-void fail_here_if(FailPoint point) {
-  if (shared().fail_point.load(std::memory_order_relaxed) == static_cast<int>(point)) {
-    throw Error("a test made the observer fail here");
-  }
-}
+void set_fail_point(FailPoint point) noexcept { fail_point.store(point); }
+void fail_here() { throw Error("a test made the observer fail here"); }
 
 }  // namespace firstfault::intercept

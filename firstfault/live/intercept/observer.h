@@ -50,6 +50,10 @@ std::uint64_t generation() noexcept;
 /// Where a test can make the observer fail. none: nowhere.
 enum class FailPoint : int { none, op_start, op_end, node_start, measure, evidence, optimizer };
 void set_fail_point(FailPoint point) noexcept;
-void fail_here_if(FailPoint point);
+[[noreturn]] void fail_here();
+inline std::atomic<FailPoint> fail_point{FailPoint::none};
+inline void fail_here_if(FailPoint point) {
+  if (fail_point.load(std::memory_order_relaxed) == point) fail_here();
+}
 
 }  // namespace firstfault::intercept

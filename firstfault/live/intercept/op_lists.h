@@ -87,6 +87,8 @@ inline const NameSet kFills{"masked_fill", "fill",           "full",       "full
                             "where",       "scalar_tensor",  "index_fill", "scatter",    "constant_pad_nd",
                             "clamp",       "clamp_min",      "clamp_max",  "nan_to_num", "masked_scatter",
                             "index_put",   "_index_put_impl"};
+inline const NameSet kConstants{"zero", "zeros", "zeros_like", "new_zeros", "ones",   "ones_like", "new_ones",
+                                "fill", "full",  "full_like",  "new_full",  "arange", "eye"};
 inline const NameSet kMaskFirst{"addmm", "baddbmm", "addbmm", "addmv", "addr"};
 inline const NameSet kTakesMask{"add", "baddbmm", "where", "masked_fill"};
 inline const NameSet kSelects{"where",

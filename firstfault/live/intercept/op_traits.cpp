@@ -66,6 +66,7 @@ BatchRule batch_rule(const OpTraits& traits, std::string_view base) {
 void read_name(OpTraits& traits, std::string_view base) {
   traits.delegates = traits.composite || kDelegates.count(base) || starts_with(base, "_foreach_");
   traits.pure_write = kPureWrite.count(base);
+  traits.constant = kConstants.count(base);
   traits.lift = base == "lift_fresh";
   traits.fills = kFills.count(base);
   traits.passes_inf = kPassesInf.count(base) || starts_with(base, "_scaled_dot_product");
@@ -114,7 +115,8 @@ class Cache {
     std::size_t at = hash(name);
     for (;; at = (at + 1) & kMask) {
       const OpTraits* entry = entries_[at].load(std::memory_order_acquire);
-      if (!entry) return insert(record, at);
+      // Keys live for ever, so no temporary name can have the address of one.
+      if (!entry) return has_stable_name(name) ? insert(record, at) : no_traits();
       if (entry->key == name) return *entry;
     }
   }
@@ -169,7 +171,6 @@ const OpTraits& custom_function_traits() noexcept {
 
 const OpTraits& traits_of(const at::RecordFunction& record) {
   static Cache& cache = *new Cache;  // never destroyed: callbacks may outlive static destruction
-  if (!has_stable_name(record.name())) return no_traits();
   return cache.find(record);
 }
 

@@ -43,6 +43,7 @@ struct OpTraits {
   bool delegates = false;   ///< its outputs may be taken over as its child ops left them
   bool mutates = false;     ///< has written arguments, so outputs are those arguments
   bool pure_write = false;  ///< what a written argument held before is no operand (fill_, copy_ …)
+  bool constant = false;    ///< gives only the numbers among its arguments: finite when these are
   bool lift = false;        ///< aten::lift_fresh: memory was written outside the dispatcher
   bool fills = false;       ///< a non-finite scalar argument is meant
   bool passes_inf = false;  ///< an intended Inf may go through and stay intended

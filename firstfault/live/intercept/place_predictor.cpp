@@ -1,6 +1,7 @@
 // The graph of ops that follow each other.
 #include "firstfault/live/intercept/place_predictor.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace firstfault::intercept {
@@ -15,7 +16,7 @@ PlaceId PlacePredictor::predict(const Key& key) {
   }
   if (found < 0) return kMustWalk;
   Node& node = nodes_[found];
-  if (node.always_walk || std::has_single_bit(++node.uses)) return kMustWalk;
+  if (std::has_single_bit(++node.uses)) return kMustWalk;
   current_ = found;
   return node.place;
 }
@@ -23,17 +24,18 @@ PlaceId PlacePredictor::predict(const Key& key) {
 void PlacePredictor::learn(const Key& key, PlaceId place) {
   if (nodes_.size() >= kMaxNodes) clear();
   const std::int32_t from = current_;
-  const std::int32_t to = find_or_add(key, place);
-  current_ = to;
-  if (from < 0) return;
-  bool known = false;
-  for (const auto id : nodes_[from].next) {
-    if (id == to)
-      known = true;
-    else if (nodes_[id].key == key)
-      nodes_[id].always_walk = nodes_[to].always_walk = true;
+  current_ = find_or_add(key, place);
+  if (from >= 0) add_edge(from, current_);
+}
+
+void PlacePredictor::add_edge(std::int32_t from, std::int32_t to) {
+  auto& next = nodes_[from].next;
+  const auto rivals = [&](std::int32_t id) { return id != to && nodes_[id].key == nodes_[to].key; };
+  if (std::find(next.begin(), next.end(), to) == next.end()) next.push_back(to);
+  if (++nodes_[to].streak >= kForget) next.erase(std::remove_if(next.begin(), next.end(), rivals), next.end());
+  for (const auto id : next) {
+    if (rivals(id)) nodes_[id].streak = 0;
   }
-  if (!known) nodes_[from].next.push_back(to);
 }
 
 void PlacePredictor::clear() {
@@ -50,7 +52,7 @@ std::int32_t PlacePredictor::find_or_add(const Key& key, PlaceId place) {
     if (nodes_[id].place == place && nodes_[id].key == key) return id;
   }
   const auto id = static_cast<std::int32_t>(nodes_.size());
-  nodes_.push_back({key, place, {}, 0, false});
+  nodes_.push_back({key, place, {}});
   bucket.push_back(id);
   return id;
 }

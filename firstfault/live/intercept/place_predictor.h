@@ -10,8 +10,8 @@ namespace firstfault::intercept {
 
 /// One per thread. The ops of a program form a graph: a node is (op, parameter it reads, place), an edge leads to the
 /// op that came next. While exactly one successor of the current node fits the op that comes, its place is taken over
-/// and the stack is not walked. A prediction is checked at its 1st, 2nd, 4th, 8th … use; a node that was wrong once,
-/// or that has two successors which fit, is walked every time from then on.
+/// and the stack is not walked. A prediction is checked at its 1st, 2nd, 4th, 8th … use; where two successors fit, the
+/// stack is walked every time, until one of them has come kForget times in a row.
 class PlacePredictor {
  public:
   struct Key {
@@ -35,10 +35,12 @@ class PlacePredictor {
     PlaceId place;
     std::vector<std::int32_t> next;
     std::uint32_t uses = 0;
-    bool always_walk = false;
+    std::uint32_t streak = 0;  ///< walks that led here since another successor of the same key came
   };
+  static constexpr std::uint32_t kForget = 64;
   static constexpr std::size_t kMaxNodes = 1 << 15;
 
+  void add_edge(std::int32_t from, std::int32_t to);
   std::int32_t find_or_add(const Key& key, PlaceId place);
 
   std::vector<Node> nodes_;

@@ -68,6 +68,18 @@ TEST(PlacePredictor, AnOpThatMayComeFromTwoPlacesIsAlwaysWalked) {
   for (int i = 0; i < 20; ++i) walks(predictor, {{key(0), 1}, {key(1), i % 3 ? 2 : 5}});
 }
 
+TEST(PlacePredictor, APlaceThatTheProgramHasLeftCostsNothingForLong) {
+  PlacePredictor predictor;
+  for (int i = 0; i < 5; ++i) walks(predictor, {{key(0), 1}, {key(1), 2}});  // warm-up
+  for (int i = 0; i < 200; ++i) {                                            // the main loop, on another line
+    for (const Call& call : {Call{key(0), 1}, Call{key(1), 3}}) {
+      const bool must_walk = predictor.predict(call.key) == PlacePredictor::kMustWalk;
+      if (must_walk) predictor.learn(call.key, call.place);
+    }
+  }
+  EXPECT_EQ(walks(predictor, {{key(0), 1}, {key(1), 3}}), 0);
+}
+
 TEST(PlacePredictor, ForgetsAllWhenItIsFull) {
   PlacePredictor predictor;
   for (int i = 1; i < 100000; ++i) walks(predictor, {{key(0, i), i}});

@@ -1,4 +1,7 @@
 // The tracer at the start and the end of one op: inputs, places, scans, slots.
+#include <algorithm>
+#include <cmath>
+
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
@@ -26,6 +29,18 @@ bool is_outermost_compute(const Frame& frame) {
   return true;
 }
 
+// A kernel's child ops are its own affair, but where it only hands on what they made.
+bool is_hidden() {
+  auto& stack = intercept::frames();
+  for (int i = stack.depth() - 2; i >= 0; --i) {
+    const Frame& around = stack[i];
+    if (around.type != Frame::Type::op) return false;
+    if (around.hidden) return true;
+    if (around.is_compute() && !around.traits->delegates && !around.transparent) return true;
+  }
+  return false;
+}
+
 // The node whose backward this in-place op on a view will run in: CopySlices keeps it on the base tensor.
 torch::autograd::Node* node_behind_view(const at::Tensor& tensor) {
   namespace impl = torch::autograd::impl;
@@ -45,6 +60,14 @@ torch::autograd::Node* node_of(const at::Tensor& tensor, bool mutates) {
     if (auto* node = node_behind_view(tensor)) return node;
   }
   return meta->grad_fn_.get();
+}
+
+// fill_(tensor) and full(nan) do not.
+bool gives_finite_numbers(const Frame& frame) {
+  const auto reads_tensor = [&](const Input& input) { return frame.traits->arguments[input.argument] == "value"; };
+  const auto is_finite = [](const auto& scalar) { return std::isfinite(scalar.value); };
+  return std::none_of(frame.inputs.begin(), frame.inputs.end(), reads_tensor) &&
+         std::all_of(frame.scalars.begin(), frame.scalars.end(), is_finite);
 }
 
 const at::Tensor* first_tensor(c10::ArrayRef<c10::IValue> values) {
@@ -113,6 +136,8 @@ void Tracer::on_op_start(Frame& frame, const at::RecordFunction& record) {
   auto& stack = intercept::frames();
   if (stack.depth() == 1) ++notes().top_ops;
   if (!frame.is_compute()) return;
+  frame.hidden = is_hidden();
+  if (frame.hidden) return;
   const Phase phase = phase_now();
   frame.observed = looks_at(phase);
   frame.first_node = nodes_end_.load(std::memory_order_relaxed);
@@ -240,6 +265,7 @@ void Tracer::locate(Frame& frame) {
 
 void Tracer::on_op_end(Frame& frame, const at::RecordFunction& record) {
   intercept::fail_here_if(FailPoint::op_end);
+  if (frame.hidden) return;
   if (frame.is_compute() && frame.observed) return end_compute(frame, record);
   const std::lock_guard lock(intercept::observer_mutex());
   if (!frame.traits->composite) remember_forward(frame, record);
@@ -301,7 +327,9 @@ void Tracer::end_compute(Frame& frame, const at::RecordFunction& record) {
 
   // What is surely scanned is scanned before the lock: other threads go on meanwhile.
   std::uint8_t bad = 0;
-  if (!op.delegates) {
+  if (op.constant && gives_finite_numbers(frame)) {
+    for (Output& output : outputs) output.scanned = true;
+  } else if (!op.delegates) {
     for (Output& output : outputs) {
       if (!output.written && reads_storage(frame, output.tensor->storage().unsafeGetStorageImpl())) continue;
       intercept::fail_here_if(FailPoint::measure);
