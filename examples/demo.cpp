@@ -112,7 +112,7 @@ bool train_until_it_breaks(const Dataset& data) {
     if (!std::isfinite(losses.back())) {
       print_end(losses);
       const auto diagnosis = trace.diagnose(loss);
-      std::cout << "\nThe loss is not finite any more. firstfault says:\n\n" << diagnosis;
+      std::cout << "\nThe loss is not finite any more. firstfault says:\n\n" << diagnosis << "\n\n";
       if (diagnosis.culprits.empty()) return false;
       print_sample(diagnosis.culprits.front(), batch);
       return true;

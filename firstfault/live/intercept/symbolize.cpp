@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -92,7 +93,8 @@ std::map<std::uintptr_t, std::vector<SourceFrame>> run_addr2line(const std::stri
     std::string place;
     if (!std::getline(lines, place)) break;
     const auto colon = place.rfind(':');
-    SourceFrame frame{place.substr(0, colon), std::atoi(place.c_str() + colon + 1), function};
+    const auto file = std::filesystem::path(place.substr(0, colon)).lexically_normal().string();
+    SourceFrame frame{file, std::atoi(place.c_str() + colon + 1), function};
     if (frame.file == "??" || frame.file.empty()) continue;
     frames[current].push_back(std::move(frame));
   }

@@ -4,8 +4,8 @@
 namespace firstfault::trace {
 namespace {
 
-constexpr std::size_t kSmallest = 1 << 14;
-constexpr std::uint64_t kMaxAge = 8192;  // records; a finite slot only saves a scan of an in-place operand
+constexpr std::size_t kSmallest = 1 << 12;  // 256 KiB: stays in the second-level cache
+constexpr std::uint64_t kMaxAge = 8192;     // records; a finite slot only saves a scan of an in-place operand
 
 std::size_t start_of(const c10::StorageImpl* storage, std::size_t mask) {
   return ((reinterpret_cast<std::uintptr_t>(storage) >> 4) * 0x9E3779B97F4A7C15ull >> 32) & mask;

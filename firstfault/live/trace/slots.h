@@ -18,12 +18,13 @@ struct Slot {
   c10::StorageImpl* storage = nullptr;
   /// Set only while the state is bad: a weak reference per finite storage would fragment the heap.
   c10::weak_intrusive_ptr<c10::StorageImpl> pin{c10::intrusive_ptr<c10::StorageImpl>()};
-  std::int32_t node = -1;
-  std::uint8_t state = 0;
   std::uint64_t written = 0;  ///< number of the record that wrote it, 0: not seen
   std::uint64_t touched = 0;  ///< number of the record that last had to do with it
   BatchLayout batch;
+  std::int32_t node = -1;
+  std::uint8_t state = 0;
 };
+static_assert(sizeof(Slot) == 64, "one cache line: the table is read at random, several times an op");
 
 /// Open addressing by StorageImpl address. Finite slots are dropped by age, bad ones when their storage has died.
 /// Not thread-safe: the observer's mutex is held.
