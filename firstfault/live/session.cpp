@@ -2,6 +2,7 @@
 #include "firstfault/live/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -43,8 +44,9 @@ trace::TracerOptions tracer_options(const TraceOptions& options) {
 struct Trace::State {
   TraceOptions options;
   bool enabled = !switched_off_by_environment();
-  bool running = false;
-  std::vector<std::string> modules;
+  std::atomic<bool> running = false;
+  std::vector<std::string> modules;  // only ever added to
+  std::ptrdiff_t watched_from = 0;   // those before are no longer watched
   std::vector<trace::NamedTensor> tensors;
   trace::Tracer tracer;
 
@@ -79,8 +81,7 @@ void Trace::start() {
 }
 
 void Trace::stop() {
-  if (!state_->running) return;
-  state_->running = false;
+  if (!state_->running.exchange(false)) return;
   const std::lock_guard lock(session_mutex());
   if (running_trace() != this) return;  // a forked child: nothing was observed here
   running_trace() = nullptr;
@@ -90,24 +91,28 @@ void Trace::stop() {
 }
 
 void Trace::watch(std::vector<std::string> modules, std::vector<trace::NamedTensor> tensors) {
-  if (!modules.empty() && std::count(state_->modules.begin(), state_->modules.end(), modules.front())) {
+  const std::lock_guard lock(session_mutex());
+  auto& known = state_->modules;
+  const auto active = known.begin() + state_->watched_from;
+  if (!modules.empty() && std::find(active, known.end(), modules.front()) != known.end()) {
     throw Error("firstfault: watch: the name '" + modules.front() + "' is taken by another module; pass another name",
                 Error::Kind::bad_value);
   }
-  const auto offset = static_cast<std::int32_t>(state_->modules.size());
+  const auto offset = static_cast<std::int32_t>(known.size());
   for (auto& tensor : tensors) {
     if (tensor.module >= 0) tensor.module += offset;
     state_->tensors.push_back(std::move(tensor));
   }
-  state_->modules.insert(state_->modules.end(), modules.begin(), modules.end());
-  state_->tracer.set_names(state_->modules, state_->tensors);
-  intercept::set_module_paths(state_->modules);
+  known.insert(known.end(), modules.begin(), modules.end());
+  state_->tracer.set_names(known, state_->tensors);
+  intercept::set_module_paths(known);
 }
 
 void Trace::unwatch() {
-  state_->modules.clear();
+  const std::lock_guard lock(session_mutex());
+  state_->watched_from = static_cast<std::ptrdiff_t>(state_->modules.size());  // what was recorded keeps their names
   state_->tensors.clear();
-  state_->tracer.set_names({}, {});
+  state_->tracer.set_names(state_->modules, {});
   intercept::set_module_paths({});
 }
 

@@ -49,7 +49,7 @@ class Trace {
 
   /// Names the modules, parameters and buffers of `module`, as `name`, `name.layer`, …; needed for module paths, for
   /// checking gradients and parameters, and for counting steps of an optimizer that is not Python's torch.optim.
-  /// The parameters are kept alive until unwatch() or stop(). Error when `name` is taken already.
+  /// The parameters are kept alive until unwatch() or the end of the trace's life. Error when `name` is taken already.
   void watch(const torch::nn::Module& module, const std::string& name = "model");
   /// The same from lists; `NamedTensor::module` counts within `modules`.
   void watch(std::vector<std::string> modules, std::vector<trace::NamedTensor> tensors);

@@ -27,6 +27,11 @@ struct BoundTrace {
     const TraceOptions options{stacks, forward, backward, optimizer, max_ops};
     trace = std::make_unique<Trace>(options, std::move(owned), /*start_now=*/false);
   }
+  // Stopping waits for callbacks of other threads, which may wait for the interpreter's lock.
+  ~BoundTrace() {
+    const nb::gil_scoped_release unlocked;
+    trace.reset();
+  }
 };
 
 void watch(BoundTrace& self, std::vector<std::string> paths, const std::vector<nb::object>& modules,
@@ -53,7 +58,6 @@ void unwatch(BoundTrace& self) {
     self.trace->unwatch();
   }
   self.places->unwatch();
-  self.watched = 0;
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ def test_find_nan_names_the_backward_of_the_sqrt_its_module_line_and_mechanism(f
     assert "module 'model.normalise'" in text
     assert f"find_nan.py:{line}" in text
     assert "[derivative_at_boundary]" in text
-    assert re.search(r"first at \[(\d+), 0\] = NaN, sample \1$", text, flags=re.MULTILINE)
+    assert re.search(r"first at \[\d+, 0\] = NaN$", text, flags=re.MULTILINE)
     assert re.search(r"other float32 \[16, 1\]: 0 at \[\d+, 0\]", text)
 
 

@@ -308,3 +308,47 @@ def test_six_thousand_traced_steps_keep_memory_flat(faulty):
     assert rss_kb() - settled < 2048
     assert all(origin.absorbed for origin in tracker.origins())
     assert len(tracker.origins()) == (1 if faulty else 0)
+
+
+def test_dropping_a_running_trace_while_threads_work_does_not_hang():
+    done = run_python(
+        """
+        import threading, time, torch, firstfault as ff
+        stop = False
+        def work():
+            while not stop:
+                exec("torch.ones(3) + 1", {"torch": torch})
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for t in threads: t.start()
+        for _ in range(5):
+            tracker = ff.trace().start()
+            time.sleep(0.02)
+            del tracker
+        stop = True
+        for t in threads: t.join()
+        print("ok")
+        """
+    )
+    assert done.stdout.strip() == "ok", done.stderr
+
+
+def test_a_trace_of_a_forked_childs_own_is_right():
+    done = run_python(
+        """
+        import os, torch, firstfault as ff
+        from torch import nn
+        t = ff.trace().start()
+        child = os.fork()
+        if child == 0:
+            model = nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            with ff.trace() as own:
+                own.watch(model)
+                torch.log(model(torch.ones(1, 2)) * 0).sum().backward()
+                optimizer.step()
+            right = [(o.op, o.sink) for o in own.origins() if o.sink] == [("aten::log", "loss")]
+            os._exit(0 if right else 3)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """
+    )
+    assert done.stdout.strip() == "0", done.stderr

@@ -148,3 +148,39 @@ def test_without_stacks_a_forward_fault_still_has_its_line():
     origin = tracker.diagnose(bad).culprits[0]
     assert origin.op == "aten::log"
     assert origin.file is None or origin.file == __file__
+
+
+def test_names_of_what_was_recorded_survive_unwatch_and_another_watch(tracker):
+    first = nn.Sequential(nn.Linear(2, 2), RootAtZero(1.0))
+    second = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), RootAtZero(1.0))
+
+    def train(model, times):
+        for _ in range(times):
+            loss = model(torch.ones(1, 2)).abs().sum()
+        return loss
+
+    with tracker:
+        tracker.watch(first, name="first")
+        train(first, 20)
+        bad = first[1](torch.ones(2) * -1)
+        tracker.unwatch()
+        assert tracker.diagnose(bad).culprits[0].module == "first.1"
+        train(second, 20)
+        tracker.watch(second, name="second")
+        for _ in range(3):
+            x = second[2](second[0](torch.ones(1, 2)) * 0)
+            x.sum().backward()
+        found = tracker.diagnose(second[0].weight.grad).culprits[0]
+    assert (found.op, found.module) == ("SqrtBackward0", "second.2")
+
+
+def test_a_time_first_batch_names_no_sample(tracker):
+    model = nn.Linear(4, 4)
+    x = torch.rand(5, 3, 4)
+    with tracker:
+        tracker.watch(model)
+        y = model(x)
+        keep = torch.ones_like(y)
+        keep[2, 1, 0] = 0.0
+        loss = torch.log(y.abs() * keep).sum()
+    assert tracker.diagnose(loss).culprits[0].sample is None

@@ -385,3 +385,90 @@ def test_a_sum_that_overflows_from_a_mask_is_the_sum(tracker):
         loss = masked.sum()
         loss.backward()
     assert only_culprit(tracker, loss).op == "aten::sum"
+
+
+def test_a_value_kept_from_an_earlier_step_is_a_fault_when_it_reaches_the_loss_later(tracker):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with tracker:
+        tracker.watch(model)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.ones(1, 2)).sum()
+            if step == 0:
+                kept = torch.log(torch.zeros(1))
+            if step == 2:
+                loss = loss + kept.sum()
+            loss.backward()
+            optimizer.step()
+    assert [(o.op, o.step, o.sink, o.absorbed) for o in tracker.origins()] == [("aten::log", 0, "loss", False)]
+
+
+def test_a_mask_in_a_buffer_is_never_a_fault(tracker):
+    model = nn.Linear(3, 3)
+    model.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tracker:
+        tracker.watch(model)
+        for _ in range(3):
+            optimizer.zero_grad()
+            scores = model(torch.ones(3, 3)) + model.mask
+            y = torch.where(torch.ones(3, 3) > 0, scores.softmax(-1), torch.log(torch.zeros(3, 3)))
+            y.square().sum().backward()
+            optimizer.step()
+    assert [o for o in tracker.origins() if not o.absorbed] == []
+
+
+def test_an_operand_of_an_in_place_op_in_reused_memory_is_looked_at_again(tracker):
+    import numpy
+
+    with tracker:
+        for _ in range(20):
+            a = torch.ones(4) * 2
+            del a
+        x = torch.from_numpy(numpy.array([float("nan"), 1.0], dtype=numpy.float32))
+        x.mul_(2.0)
+    assert only_culprit(tracker, x).mechanism == "bad_input"
+
+
+def test_a_loss_that_is_a_view_is_a_sink(tracker):
+    w = nn.Parameter(torch.ones(1))
+    with tracker:
+        loss = (w + torch.log(torch.zeros(1))).view(())
+        loss.backward()
+    assert [(o.op, o.sink) for o in faults(tracker)] == [("aten::log", "loss")]
+
+
+def test_a_tensor_that_cannot_be_inspected_is_not_called_finite(tracker):
+    with tracker:
+        x = torch.ones(3, device="meta") * 2
+    with pytest.raises(KeyError):
+        tracker.has_issue(x)
+    assert [u.what for u in tracker.run().uninspected] == ["device meta"]
+
+
+def test_after_the_cap_an_op_that_was_looked_at_before_is_not_blamed():
+    with ff.trace(max_ops=40) as t:
+        a = torch.log(torch.zeros(1))
+        for _ in range(60):
+            torch.ones(1) + 1
+        a.fill_(1.0)
+        a.add_(float("nan"))
+    with pytest.raises(KeyError):  # what was known of it holds no more
+        t.diagnose(a)
+
+
+def test_dispatch_modes_of_the_program_see_only_its_own_ops(tracker):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    x = torch.ones(2)
+    with tracker, Log():
+        x.sqrt_()
+    assert seen == ["aten.sqrt_.default"]

@@ -39,7 +39,7 @@ struct Frame {
   const OpTraits* traits = nullptr;
   Type type = Type::op;
   bool transparent = false;          ///< reads functorch wrappers: the real ops are nested below it
-  bool hidden = false;    ///< inside a kernel that is judged by its own outputs: nothing is looked at
+  bool hidden = false;               ///< inside a kernel that is judged by its own outputs: nothing is looked at
   bool observed = false;             ///< its values are looked at (the phase is included, no cap was reached)
   std::uint64_t number = 0;          ///< of the record; later records have larger ones
   std::int64_t sequence = -1;        ///< node: sequence number; engine: that of the last node that ended in it

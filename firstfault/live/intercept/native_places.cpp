@@ -42,9 +42,13 @@ class NativePlaces final : public Places {
     Key key{owner >= 0 ? owner : module_of_scope(), {}};
     if (stacks_) key.second = torch::unwind::unwind();
     const std::lock_guard lock(mutex_);
+    if (places_.size() >= kMaxPlaces) {
+      const auto known = ids_.find(key);
+      return known == ids_.end() ? kNowhere : known->second;
+    }
     const auto [entry, fresh] = ids_.try_emplace(std::move(key), static_cast<PlaceId>(places_.size()));
-    if (fresh && places_.size() < kMaxPlaces) places_.push_back(&entry->first);
-    return entry->second < static_cast<PlaceId>(places_.size()) ? entry->second : kNowhere;
+    if (fresh) places_.push_back(&entry->first);
+    return entry->second;
   }
 
   std::int32_t module_of(PlaceId place) const override {
@@ -83,7 +87,7 @@ std::vector<std::string>& module_scopes() {
 void set_module_paths(const std::vector<std::string>& names) {
   const std::unique_lock lock(paths().mutex);
   paths().index.clear();
-  for (std::size_t i = 0; i < names.size(); ++i) paths().index.emplace(names[i], static_cast<std::int32_t>(i));
+  for (std::size_t i = 0; i < names.size(); ++i) paths().index.insert_or_assign(names[i], static_cast<std::int32_t>(i));
 }
 
 }  // namespace firstfault::intercept

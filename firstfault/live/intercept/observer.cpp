@@ -8,6 +8,7 @@
 #include <exception>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "firstfault/base/error.h"
 
@@ -122,17 +123,18 @@ std::unique_ptr<at::ObserverContext> op_start(const at::RecordFunction& record) 
 }
 
 void op_end(const at::RecordFunction& record, at::ObserverContext*) {
+  // Also when nobody listens any more: an op that was open when observation ended holds its inputs.
+  Frame* frame = frames().pop(record);
+  if (!frame) return;
+  // Dropping a tensor can take the interpreter's lock: after the listener has let go of every other.
+  struct Release {
+    Frame& frame;
+    ~Release() {
+      frame.inputs.clear();
+      frame.scalars.clear();
+    }
+  } const release{*frame};
   guarded([&](const Use& use) {
-    Frame* frame = frames().pop(record);
-    if (!frame) return;
-    // Dropping a tensor can take the interpreter's lock: after the listener has let go of every other.
-    struct Release {
-      Frame& frame;
-      ~Release() {
-        frame.inputs.clear();
-        frame.scalars.clear();
-      }
-    } const release{*frame};
     if (frame->type == Frame::Type::engine) return;
     if (frame->traits->kind == OpKind::other) {
       use->on_other_end(*frame, record);
@@ -203,6 +205,9 @@ void start_observing(Listener& listener) {
     s.failure.clear();
   }
   s.forked = false;
+  for (auto& handle : s.handles) {  // a forked child inherits its parent's
+    if (handle) at::removeCallback(std::exchange(handle, {}));
+  }
   s.listener.store(&listener);
   using Callback = at::RecordFunctionCallback;
   s.handles[0] = at::addGlobalCallback(

@@ -21,7 +21,8 @@ class Places {
   /// watch) of a parameter that the op reads, -1 if none. May take the interpreter's lock: never call it with a lock
   /// held. Any thread.
   virtual PlaceId here(std::int32_t owner) = 0;
-  /// Module index of a place, -1 if it lies outside every watched module. Any thread, no lock taken.
+  /// Module index of a place, -1 if it lies outside every watched module. Any thread; never takes the interpreter's
+  /// lock.
   virtual std::int32_t module_of(PlaceId place) const = 0;
   /// Frames of the user's program, innermost first. Slow; never inside a callback.
   virtual std::vector<SourceFrame> frames_of(PlaceId place) = 0;

@@ -90,7 +90,9 @@ std::optional<std::int64_t> batch_size_read(const Frame& frame) {
   for (const auto& input : frame.inputs) {
     const at::Tensor& tensor = input.tensor;
     if (tensor.requires_grad() && tensor.is_leaf()) continue;
-    if (tensor.dim() < (lookup ? 1 : 2) || (convolution && tensor.dim() != weight_dims)) continue;
+    const auto expected = convolution ? weight_dims : lookup ? 1 : 2;
+    if (tensor.dim() == 0) continue;
+    if (tensor.dim() != expected) return std::nullopt;
     return tensor.size(0);
   }
   return std::nullopt;

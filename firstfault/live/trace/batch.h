@@ -38,7 +38,8 @@ std::optional<BatchDim> batch_dim(const at::Tensor& view, const BatchLayout& lay
 /// The layout that `dim` means in the storage of `tensor`.
 BatchLayout layout_of(const at::Tensor& tensor, const BatchDim& dim, std::int64_t batch_size);
 
-/// Batch size that the first op with a parameter reads: the length of dim 0 of its other operand. nullopt: unbatched.
+/// Batch size that the first op with a parameter reads: dim 0 of a convolution's input, or of the rows of a matrix
+/// product or lookup that has no second dim which could be the batch (time first). nullopt: not known, so no sample.
 std::optional<std::int64_t> batch_size_read(const intercept::Frame& frame);
 /// True for an op that says itself that the batch is not dim 0 (an RNN with batch_first off).
 bool puts_time_first(const intercept::Frame& frame);

@@ -42,10 +42,6 @@ class ForwardOps {
   /// Index of a name, interned; bounded.
   std::int32_t intern(const std::string& name);
   const std::string& name(std::int32_t index) const { return names_[index]; }
-  /// Nodes of the graph have been renumbered.
-  void forget_nodes() {
-    for (ForwardOp& entry : ring_) entry.bad_node = -1;
-  }
 
  private:
   static constexpr std::size_t kMaxNames = 4096;

@@ -39,6 +39,7 @@ struct Node {
   bool requires_grad = false;
   bool nested = false;               ///< made inside another op that is judged by its own outputs
   bool writes_leaf = false;          ///< an optimizer's write to a tensor that requires a gradient
+  bool noted = false;                ///< as an origin that reached none so far
   bool reported = false;             ///< as an origin that reached a sink
   std::int32_t carried_from = -1;    ///< collapsed to its origin; id of the value's node in the step before
   std::int32_t carried_origin = -1;  ///< and that of its origin there

@@ -38,12 +38,14 @@ Slot& SlotTable::insert(const at::Tensor& tensor, std::uint64_t now) {
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   if (Slot* known = find(storage)) {
     known->touched = now;
+    known->memory = Slot::memory_tag(tensor);
     return *known;
   }
   if (used_ * 2 > slots_.size()) sweep(now);
   Slot& slot = place_in(slots_, storage);
   slot.storage = storage;
   slot.touched = now;
+  slot.memory = Slot::memory_tag(tensor);
   ++used_;
   return slot;
 }

@@ -32,10 +32,13 @@ class TensorNames {
   void assign(std::vector<std::string> modules, std::vector<NamedTensor> tensors);
   void swap(TensorNames& other) noexcept;
 
-  bool watching() const noexcept { return !modules_.empty(); }
+  bool watching() const noexcept { return !tensors_.empty(); }
   const std::vector<NamedTensor>& tensors() const noexcept { return tensors_; }
   const std::vector<std::string>& modules() const noexcept { return modules_; }
-  std::string module(std::int32_t index) const { return index < 0 ? std::string() : modules_[index]; }
+  /// "" for -1. Names are only ever added, so that an index means the same for the whole trace.
+  std::string module(std::int32_t index) const {
+    return index < 0 || index >= std::ssize(modules_) ? std::string() : modules_[index];
+  }
 
   /// Module of a parameter, by the address of its TensorImpl; -1: not a watched parameter. Cheap.
   std::int32_t module_of_parameter(const c10::TensorImpl* impl) const {

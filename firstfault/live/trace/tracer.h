@@ -43,7 +43,7 @@ class Tracer final : public intercept::Listener {
 
   /// Forgets everything but the names. Not while observing.
   void reset();
-  /// Replaces what is watched.
+  /// Replaces the watched tensors. `modules` only ever grows: what was recorded goes on naming them by index.
   void set_names(std::vector<std::string> modules, std::vector<NamedTensor> tensors);
   /// Observation has ended: a step that is still open is judged as it stands.
   void finish();
@@ -81,13 +81,14 @@ class Tracer final : public intercept::Listener {
   void end_lift(const Frame& frame, const at::RecordFunction& record);
   void settle(Frame& frame, Output& output, intercept::PlaceId exact);
   void write_slot(Frame& frame, const Output& output, intercept::PlaceId exact);
+  void forget_written(Frame& frame);
   void note_absorbed(Frame& frame, bool requires_grad);
   ForwardOp* remember_forward(Frame& frame, const at::RecordFunction& record);
 
   // tracer_batch.cpp: the batch axis
   void read_batch_size(const Frame& frame);
   BatchDims batch_dims(const Frame& frame);
-  std::optional<BatchDim> batch_dim_of(const Input& input);
+  std::optional<BatchDim> batch_dim_of(const at::Tensor& tensor, bool floating);
 
   // tracer_nodes.cpp: one bad value
   Context context(const Frame& frame) const;
@@ -108,7 +109,8 @@ class Tracer final : public intercept::Listener {
   void confirm_optimizer();
   void begin_optimizer();
   void end_optimizer();
-  void check_sink(const at::Tensor& tensor, const std::string& sink);
+  std::int32_t node_in_sink(const at::Tensor& tensor, bool may_be_mask);
+  void check_sink(const at::Tensor& tensor, const std::string& sink, bool may_be_mask = false);
   void check_gradients();
   void check_parameters();
   void check_buffers();
@@ -138,6 +140,7 @@ class Tracer final : public intercept::Listener {
   Graph previous_;  ///< of the last step that had bad values, for diagnoses after the step
   ForwardOps forwards_;
   TensorNames names_;
+  std::atomic<std::uint64_t> names_generation_{0};
   std::size_t evidence_kept_ = 0;  ///< in graph_
   std::vector<SinkHit> hits_;
   std::vector<SinkHit> guessed_hits_;  ///< of what may be an optimizer

@@ -21,7 +21,7 @@ BatchDims Tracer::batch_dims(const Frame& frame) {
   }
   bool any = false;
   for (const Input& input : frame.inputs) {
-    dims.push_back(batch_dim_of(input));
+    dims.push_back(batch_dim_of(input.tensor, input.floating));
     any |= dims.back().has_value();
   }
   if (!any) dims.clear();
@@ -30,12 +30,11 @@ BatchDims Tracer::batch_dims(const Frame& frame) {
 
 // A tensor that was there before the model ran is taken to hold the batch in dim 0; one whose dim 0 is no multiple of
 // the batch says that the batch lies elsewhere, and no sample of this step is named.
-std::optional<BatchDim> Tracer::batch_dim_of(const Input& input) {
-  const at::Tensor& tensor = input.tensor;
+std::optional<BatchDim> Tracer::batch_dim_of(const at::Tensor& tensor, bool floating) {
   const auto size = batch_size_.load(std::memory_order_relaxed);
   if (size == 0 || tensor.dim() == 0 || tensor.numel() <= 1) return std::nullopt;
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
-  if (input.floating) {
+  if (floating) {
     const Slot* slot = slots_.find(storage);
     if (slot && slot->batch.known()) return slot->batch.size == size ? batch_dim(tensor, slot->batch) : std::nullopt;
     if (slot && slot->written >= model_start_) return std::nullopt;
@@ -45,7 +44,7 @@ std::optional<BatchDim> Tracer::batch_dim_of(const Input& input) {
   }
   if (tensor.size(0) == size) return BatchDim{0, 1};
   const bool flattened = tensor.size(0) % size == 0;
-  if (!flattened && tensor.size(0) != 1 && input.floating) batch_void_.store(true, std::memory_order_relaxed);
+  if (!flattened && tensor.size(0) != 1 && floating) batch_void_.store(true, std::memory_order_relaxed);
   return std::nullopt;
 }
 

@@ -27,6 +27,7 @@ struct Tracer::Context {
 /// State of a thread within one observation.
 struct ThreadNotes {
   std::uint64_t generation = 0;
+  std::uint64_t names_generation = 0;
   intercept::PlacePredictor predictor;
   std::int32_t last_module = -1;
   std::uint64_t top_ops = 0;  ///< ops that the program called outside any other
@@ -35,7 +36,8 @@ struct ThreadNotes {
 ThreadNotes& notes();
 
 inline bool may_hold_bad_values(const at::Tensor& tensor) {
-  return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex()) && tensor.has_storage();
+  return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex()) && tensor.has_storage() &&
+         tensor.is_cpu();
 }
 
 inline std::uintptr_t identity_of(const at::Tensor& tensor) {

@@ -86,7 +86,7 @@ std::vector<Edge> Tracer::bad_inputs(Frame& frame, std::int32_t item) {
       edge.node = slot->node;
       edge.intended = slot->state & kIntended;
     } else if (!is_internal(input.tensor.storage().unsafeGetStorageImpl())) {
-      const bool unwritten = slot && (slot->state & kUnwritten);
+      const bool unwritten = slot && (slot->state & kUnwritten) && slot->is_of(input.tensor);
       edge.node = add_outside(input.tensor, bits, unwritten);
       const bool mask = op.takes_mask && (op.passes_inf || input.argument == 0);
       if (graph_.has(edge.node)) {
@@ -136,10 +136,7 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
                               : owner.role == TensorRole::gradient ? &owner.named->tensor.grad()
                                                                    : &owner.named->tensor;
     auto found = std::make_shared<OriginEvidence>(evidence::describe_tensor(*whole));
-    Input as_input;
-    as_input.tensor = tensor;
-    as_input.floating = true;
-    if (const auto dim = batch_dim_of(as_input)) {
+    if (const auto dim = batch_dim_of(tensor, /*floating=*/true)) {
       node.sample = sample_at(tensor, layout_of(tensor, *dim, batch_size_.load()), found->index);
     }
     node.evidence = std::move(found);

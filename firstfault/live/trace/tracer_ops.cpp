@@ -1,8 +1,9 @@
 // The tracer at the start and the end of one op: inputs, places, scans, slots.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/EmptyTensor.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -39,6 +40,17 @@ bool is_hidden() {
     if (around.is_compute() && !around.traits->delegates && !around.transparent) return true;
   }
   return false;
+}
+
+// Without the dispatcher, which would show the copy to the program's own dispatch modes. Undefined where it is no
+// block.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const bool one_block = measure::can_scan(tensor) && tensor.is_non_overlapping_and_dense() && !tensor.is_neg() &&
+                         !tensor.is_conj() && tensor.numel() <= kMaxKeptOperand;
+  if (!one_block) return {};
+  at::Tensor copy = at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+  return copy;
 }
 
 // The node whose backward this in-place op on a view will run in: CopySlices keeps it on the base tensor.
@@ -197,17 +209,13 @@ void Tracer::look_before(Frame& frame, Input& input) {
     const std::lock_guard lock(intercept::observer_mutex());
     if (Slot* slot = slots_.find(input.tensor)) {
       slot->touched = frame.number;
-      known = true;
-      unwritten = slot->state & kUnwritten;
-      input.before = slot->state;
-      input.before_node = slot->node;
+      known = (slot->state & kAnyBad) || slot->is_of(input.tensor);
+      unwritten = known && (slot->state & kUnwritten);
+      input.before = known ? slot->state : 0;
+      input.before_node = known ? slot->node : -1;
     }
   }
-  if (op.keep_operand && !overwritten && input.tensor.numel() <= kMaxKeptOperand && measure::can_scan(input.tensor)) {
-    const at::DisableRecordFunctionGuard unobserved;
-    const at::NoGradGuard no_grad;
-    input.copy = input.tensor.detach().clone();
-  }
+  if (op.keep_operand && !overwritten) input.copy = copy_of(input.tensor);
   if (overwritten || (known && !unwritten)) return;
   const std::uint8_t bits = measure::scan(input.tensor);
   const std::lock_guard lock(intercept::observer_mutex());
@@ -242,6 +250,11 @@ std::int32_t Tracer::owner_of_parameters(const Frame& frame) {
 
 void Tracer::locate(Frame& frame) {
   ThreadNotes& thread = notes();
+  if (const auto now = names_generation_.load(std::memory_order_relaxed); thread.names_generation != now) {
+    thread.names_generation = now;
+    thread.predictor.clear();
+    thread.last_module = -1;
+  }
   std::uintptr_t parameters = 0;
   for (const Input& input : frame.inputs) {
     if (is_leaf_parameter(input.tensor)) {
@@ -268,9 +281,22 @@ void Tracer::on_op_end(Frame& frame, const at::RecordFunction& record) {
   if (frame.hidden) return;
   if (frame.is_compute() && frame.observed) return end_compute(frame, record);
   const std::lock_guard lock(intercept::observer_mutex());
+  if (frame.is_compute()) forget_written(frame);
   if (!frame.traits->composite) remember_forward(frame, record);
   if (frame.traits->kind == OpKind::alloc) end_alloc(frame, record);
   if (frame.traits->lift) end_lift(frame, record);
+}
+
+// By an op that is not looked at: what was known of its written arguments holds no more.
+void Tracer::forget_written(Frame& frame) {
+  for (const Input& input : frame.inputs) {
+    Slot* slot = input.written && input.floating ? slots_.find(input.tensor) : nullptr;
+    if (!slot) continue;
+    SlotTable::unpin(*slot);
+    slot->state = 0;
+    slot->node = -1;
+    slot->batch = {};
+  }
 }
 
 void Tracer::end_alloc(const Frame& frame, const at::RecordFunction& record) {
@@ -304,9 +330,11 @@ void Tracer::end_compute(Frame& frame, const at::RecordFunction& record) {
   }
   const auto returned = [&](const at::Tensor& tensor, int index, std::int16_t item) {
     if (!may_hold_bad_values(tensor)) {
-      if (tensor.defined() && tensor.is_floating_point() && tensor.layout() != at::kStrided) {
+      if (tensor.defined() && tensor.is_floating_point()) {
+        const bool layout = tensor.layout() != at::kStrided;
+        const std::string what = layout ? "layout " + c10::str(tensor.layout()) : "device " + tensor.device().str();
         const std::lock_guard lock(intercept::observer_mutex());
-        ++uninspected_[std::string("layout ") + std::string(c10::str(tensor.layout()))];
+        if (layout || !tensor.is_cpu()) ++uninspected_[what];
       }
       return;
     }
@@ -469,6 +497,14 @@ ForwardOp* Tracer::remember_forward(Frame& frame, const at::RecordFunction& reco
     }
   }
   entry = fresh;
+  if (frame.traits->kind == OpKind::view && unintended_ > 0 &&
+      may_hold_bad_values(*tensor)) {  // a loss may be a view of what an op made
+    const Slot* slot = slots_.find(*tensor);
+    if (slot && (slot->state & kAnyBad) && graph_.has(slot->node) && measure::scan(*tensor)) {
+      entry.bad_node = slot->node;
+      entry.bad_step = step_;
+    }
+  }
   return &entry;
 }
 

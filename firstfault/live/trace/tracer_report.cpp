@@ -62,6 +62,10 @@ void Tracer::report_faults(std::vector<Reported>& into) {
   }
   std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.origin < b.origin; });
   for (const Found& one : found) {
+    if (graph_[one.origin].noted) {  // kept for a later step, where it did harm after all
+      const auto number = static_cast<std::int64_t>(graph_[one.origin].number);
+      std::erase_if(into, [&](const Reported& known) { return known.origin.op_number == number; });
+    }
     Reported fresh = describe(graph_, one.origin);
     fresh.origin.outcome = Outcome::fault;
     fresh.origin.sink = one.hit->sink;
@@ -83,13 +87,14 @@ void Tracer::report_notes(std::vector<Reported>& into) {
   }
   for (auto id = graph_.first(); id < graph_.end(); ++id) {
     const Node& node = graph_[id];
-    const bool counts = node.origin && !node.intended && !node.nested && !node.reported && node.carried_from < 0;
+    const bool counts =
+        node.origin && !node.intended && !node.nested && !node.reported && !node.noted && node.carried_from < 0;
     if (!counts || node.step != step_) continue;
     const auto& absorbers = absorbed[id - graph_.first()];
     const bool by_arithmetic = std::any_of(absorbers.begin(), absorbers.end(),
                                            [](const Absorber& a) { return !a.selects && a.requires_grad; });
     const bool on_the_way = node.kind == Node::Kind::op && node.phase == Phase::forward && node.requires_grad;
-    graph_[id].reported = true;
+    graph_[id].noted = true;
     Reported fresh = describe(graph_, id);
     fresh.origin.outcome = absorbers.empty() ? Outcome::unused : Outcome::deselected;
     if (by_arithmetic && on_the_way && !(node.bits & kNaN)) fresh.origin.outcome = Outcome::swallowed;
@@ -170,7 +175,7 @@ std::vector<PathStep> Tracer::describe_path(const Graph& graph, std::int32_t ori
   if (previous_.has(first.carried_origin) && &graph != &previous_) {
     steps = describe_path(previous_, first.carried_origin, first.carried_from);
     steps.push_back({static_cast<std::int64_t>(first.number), describe_storage(first.storage, "a tensor kept"),
-                     names_.module(first.module), Phase::parameter, names_of(first.bits)});
+                     names_.module(first.module), Phase::parameter, names_of(previous_[first.carried_from].bits)});
   }
   for (const auto id : graph.path(origin, target)) {
     const Node& node = graph[id];
@@ -212,7 +217,7 @@ std::optional<Diagnosis> Tracer::diagnose(const at::Tensor& tensor, bool stopped
   std::vector<Reported> found;
   {
     const std::lock_guard lock(intercept::observer_mutex());
-    if (!tensor.defined() || !tensor.has_storage()) return std::nullopt;
+    if (!measure::can_scan(tensor)) return std::nullopt;
     Slot* slot = slots_.find(tensor);
     const bool named = names_.owner_of(identity_of(tensor)).named != nullptr;
     if (!slot && !named) return std::nullopt;
@@ -231,9 +236,8 @@ std::optional<Diagnosis> Tracer::diagnose(const at::Tensor& tensor, bool stopped
     if (scan.counts.total() == 0) return diagnosis;
     if (!graph->has(node)) {
       if (stopped && !named) return std::nullopt;  // made, or written, after the observation
-      check_sink(tensor, diagnosis.target);
-      if (hits_.empty()) return diagnosis;
-      node = hits_.back().node;
+      node = node_in_sink(tensor, /*may_be_mask=*/false);
+      if (!graph->has(node)) return diagnosis;
     }
     for (const auto origin : graph->origins_of(node)) {
       Reported one = describe(*graph, origin);

@@ -157,19 +157,24 @@ void Tracer::end_optimizer() {
   end_step();
 }
 
-void Tracer::check_sink(const at::Tensor& tensor, const std::string& sink) {
-  if (!tensor.defined() || !measure::can_scan(tensor)) return;
+// -1: finite, meant, or not inspected.
+std::int32_t Tracer::node_in_sink(const at::Tensor& tensor, bool may_be_mask) {
+  if (!tensor.defined() || !measure::can_scan(tensor)) return -1;
   const std::uint8_t bits = measure::scan(tensor);
-  if (!bits) return;
-  Slot* slot = slots_.find(tensor);
-  std::int32_t node = slot && (slot->state & kAnyBad) ? slot->node : -1;
-  if (!graph_.has(node)) {
-    node = add_outside(tensor, bits, slot && (slot->state & kUnwritten));
-    Slot& fresh = slots_.insert(tensor, records_.load(kRelaxed));
-    fresh.state = bits;
-    fresh.node = node;
-    slots_.pin(fresh, tensor);
-  }
+  if (!bits) return -1;
+  const Slot* slot = slots_.find(tensor);
+  if (slot && (slot->state & kAnyBad) && graph_.has(slot->node)) return graph_[slot->node].intended ? -1 : slot->node;
+  if (may_be_mask && bits == kNegInf) return -1;
+  const auto node = add_outside(tensor, bits, slot && (slot->state & kUnwritten));
+  Slot& fresh = slots_.insert(tensor, records_.load(kRelaxed));
+  fresh.state = bits;
+  fresh.node = node;
+  slots_.pin(fresh, tensor);
+  return node;
+}
+
+void Tracer::check_sink(const at::Tensor& tensor, const std::string& sink, bool may_be_mask) {
+  const auto node = node_in_sink(tensor, may_be_mask);
   if (graph_.has(node)) hits_.push_back({node, sink});
 }
 
@@ -199,7 +204,7 @@ void Tracer::check_parameters() {
 
 void Tracer::check_buffers() {
   for (const NamedTensor& named : names_.tensors()) {
-    if (named.role == TensorRole::buffer) check_sink(named.tensor, quoted("buffer", named.name));
+    if (named.role == TensorRole::buffer) check_sink(named.tensor, quoted("buffer", named.name), /*may_be_mask=*/true);
   }
 }
 
@@ -303,6 +308,7 @@ void Tracer::set_names(std::vector<std::string> modules, std::vector<NamedTensor
   TensorNames fresh;
   fresh.assign(std::move(modules), std::move(tensors));
   const std::lock_guard lock(intercept::observer_mutex());
+  names_generation_.fetch_add(1);
   names_.swap(fresh);  // the old names' tensors are dropped by `fresh`, which outlives the lock
 }
 
