@@ -56,7 +56,17 @@ class Tracer final : public intercept::Listener {
   std::size_t nodes() const noexcept { return graph_.size(); }
 
  private:
-  struct Output;
+  /// One output (or written argument) of an op that is ending.
+  struct Output {
+    const at::Tensor* tensor;
+    std::int16_t item = -1;
+    bool written = false;  ///< an argument that the op wrote
+    bool auxiliary = false;
+    bool scanned = false;
+    std::uint8_t bits = 0;
+    BatchLayout batch = {};
+  };
+  using Outputs = c10::SmallVector<Output, 4>;
   struct Context;
   struct SinkHit {
     std::int32_t node;  ///< of the value in the sink
@@ -71,18 +81,24 @@ class Tracer final : public intercept::Listener {
   using Input = intercept::Input;
   using OpTraits = intercept::OpTraits;
 
-  // tracer_ops.cpp: one op
+  // tracer_ops.cpp: an op begins
   void read_inputs(Frame& frame, const at::RecordFunction& record);
   void look_before(Frame& frame, Input& input);
   void locate(Frame& frame);
   std::int32_t owner_of_parameters(const Frame& frame);
+
+  // tracer_results.cpp: it ends
+  Outputs outputs_of(const Frame& frame, const at::RecordFunction& record);
+  void count_uninspected(const at::Tensor& tensor);
+  std::uint8_t scan_outputs(const Frame& frame, Outputs& outputs);
+  std::int32_t settle_all(Frame& frame, Outputs& outputs, intercept::PlaceId exact);
   void end_compute(Frame& frame, const at::RecordFunction& record);
   void end_alloc(const Frame& frame, const at::RecordFunction& record);
   void end_lift(const Frame& frame, const at::RecordFunction& record);
   void settle(Frame& frame, Output& output, intercept::PlaceId exact);
   void write_slot(Frame& frame, const Output& output, intercept::PlaceId exact);
   void forget_written(Frame& frame);
-  void note_absorbed(Frame& frame, bool requires_grad);
+  void note_absorbed(const Frame& frame, const Outputs& outputs);
   ForwardOp* remember_forward(Frame& frame, const at::RecordFunction& record);
 
   // tracer_batch.cpp: the batch axis

@@ -5,17 +5,6 @@
 
 namespace firstfault::trace {
 
-/// One output (or written argument) of an op that is ending.
-struct Tracer::Output {
-  const at::Tensor* tensor;
-  std::int16_t item = -1;
-  bool written = false;  ///< an argument that the op wrote
-  bool auxiliary = false;
-  bool scanned = false;
-  std::uint8_t bits = 0;
-  BatchLayout batch;
-};
-
 /// Which of the open frames give an op its names.
 struct Tracer::Context {
   Frame* around = nullptr;  ///< node or engine record of the backward, nullptr outside

@@ -1,0 +1,308 @@
+// The tracer at the end of an op: which outputs are bad, what the slots of its storages hold now, what it absorbed.
+#include <algorithm>
+#include <cmath>
+
+#include <torch/csrc/autograd/functions/tensor.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "firstfault/live/measure/scan.h"
+#include "firstfault/live/trace/tracer_detail.h"
+
+namespace firstfault::trace {
+namespace {
+
+using intercept::FailPoint;
+using intercept::Frame;
+using intercept::Input;
+using intercept::OpKind;
+using intercept::OpTraits;
+
+// The node whose backward this in-place op on a view will run in: CopySlices keeps it on the base tensor.
+torch::autograd::Node* node_behind_view(const at::Tensor& tensor) {
+  namespace impl = torch::autograd::impl;
+  const auto* view = impl::get_view_autograd_meta(tensor);
+  if (!view || !view->has_bw_view()) return nullptr;
+  const auto* base = impl::get_autograd_meta(view->get_backward_view().base_);
+  if (!base || !base->grad_fn_) return nullptr;
+  const auto* slices = dynamic_cast<torch::autograd::CopySlices*>(base->grad_fn_.get());
+  return slices ? slices->fn.get() : nullptr;
+}
+
+// Read directly: Tensor::grad_fn() on a view may make a node and take a sequence number.
+torch::autograd::Node* node_of(const at::Tensor& tensor, bool mutates) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (!meta || !meta->grad_fn_) return nullptr;
+  if (mutates) {
+    if (auto* node = node_behind_view(tensor)) return node;
+  }
+  return meta->grad_fn_.get();
+}
+
+// fill_(tensor) and full(nan) do not.
+bool gives_finite_numbers(const Frame& frame) {
+  const auto reads_tensor = [&](const Input& input) { return frame.traits->arguments[input.argument] == "value"; };
+  const auto is_finite = [](const auto& scalar) { return std::isfinite(scalar.value); };
+  return std::none_of(frame.inputs.begin(), frame.inputs.end(), reads_tensor) &&
+         std::all_of(frame.scalars.begin(), frame.scalars.end(), is_finite);
+}
+
+const at::Tensor* first_tensor(c10::ArrayRef<c10::IValue> values) {
+  for (const auto& value : values) {
+    if (value.isTensor() && value.toTensor().defined()) return &value.toTensor();
+    if (!value.isTensorList()) continue;
+    for (const c10::IValue& item : value.toListRef()) return &item.toTensor();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void Tracer::on_op_end(Frame& frame, const at::RecordFunction& record) {
+  intercept::fail_here_if(FailPoint::op_end);
+  if (frame.hidden) return;
+  if (frame.is_compute() && frame.observed) return end_compute(frame, record);
+  const std::lock_guard lock(intercept::observer_mutex());
+  if (frame.is_compute()) forget_written(frame);
+  if (!frame.traits->composite) remember_forward(frame, record);
+  if (frame.traits->kind == OpKind::alloc) end_alloc(frame, record);
+  if (frame.traits->lift) end_lift(frame, record);
+}
+
+// By an op that is not looked at: what was known of its written arguments holds no more.
+void Tracer::forget_written(Frame& frame) {
+  for (const Input& input : frame.inputs) {
+    Slot* slot = input.written && input.floating ? slots_.find(input.tensor) : nullptr;
+    if (!slot) continue;
+    SlotTable::unpin(*slot);
+    slot->state = 0;
+    slot->node = -1;
+    slot->batch = {};
+  }
+}
+
+void Tracer::end_alloc(const Frame& frame, const at::RecordFunction& record) {
+  for (const auto& value : intercept::results_of(*frame.traits, record)) {
+    if (!value.isTensor() || !may_hold_bad_values(value.toTensor())) continue;
+    const auto now = records_.load(std::memory_order_relaxed);
+    Slot& slot = slots_.insert(value.toTensor(), now);
+    SlotTable::unpin(slot);
+    slot.state = kUnwritten;
+    slot.node = -1;
+    slot.written = now;
+    slot.batch = {};
+  }
+}
+
+// Python's torch.tensor(...) fills memory without an op, then lifts it.
+void Tracer::end_lift(const Frame& frame, const at::RecordFunction& record) {
+  for (const auto& value : intercept::results_of(*frame.traits, record)) {
+    if (!value.isTensor() || !may_hold_bad_values(value.toTensor())) continue;
+    Slot* slot = slots_.find(value.toTensor());
+    if (slot && (slot->state & kUnwritten)) slot->state = 0, slot->written = 0;
+  }
+}
+
+Tracer::Outputs Tracer::outputs_of(const Frame& frame, const at::RecordFunction& record) {
+  const OpTraits& op = *frame.traits;
+  Outputs outputs;
+  for (const Input& input : frame.inputs) {
+    if (input.written && input.floating)
+      outputs.push_back(Output{.tensor = &input.tensor, .item = input.item, .written = true});
+  }
+  if (op.mutates) return outputs;
+  const auto returned = [&](const at::Tensor& tensor, int index, std::int16_t item) {
+    const bool auxiliary = (op.auxiliary >> std::min(index, 31)) & 1;
+    may_hold_bad_values(tensor) ? outputs.push_back(Output{.tensor = &tensor, .item = item, .auxiliary = auxiliary})
+                                : count_uninspected(tensor);
+  };
+  int index = 0;
+  for (const auto& value : intercept::results_of(op, record)) {
+    if (value.isTensor()) returned(value.toTensor(), index, -1);
+    std::int16_t item = 0;
+    if (value.isTensorList()) {
+      for (const c10::IValue& element : value.toListRef()) returned(element.toTensor(), index, item++);
+    }
+    ++index;
+  }
+  return outputs;
+}
+
+void Tracer::count_uninspected(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_floating_point()) return;
+  const bool strided = tensor.layout() == at::kStrided;
+  if (strided && tensor.is_cpu()) return;  // a wrapper: the ops below it are seen
+  const std::string what = strided ? "device " + tensor.device().str() : "layout " + c10::str(tensor.layout());
+  const std::lock_guard lock(intercept::observer_mutex());
+  ++uninspected_[what];
+}
+
+// What is surely scanned, without the lock: other threads go on meanwhile. Gives the bits of all.
+std::uint8_t Tracer::scan_outputs(const Frame& frame, Outputs& outputs) {
+  const bool known_finite = frame.traits->constant && gives_finite_numbers(frame);
+  std::uint8_t bad = 0;
+  for (Output& output : outputs) {
+    const auto* storage = output.tensor->storage().unsafeGetStorageImpl();
+    const bool later = frame.traits->delegates || (!output.written && reads_storage(frame, storage));
+    if (later && !known_finite) continue;
+    intercept::fail_here_if(FailPoint::measure);
+    if (!known_finite) output.bits = measure::scan(*output.tensor);
+    output.scanned = true;
+    bad |= output.bits;
+  }
+  return bad;
+}
+
+void Tracer::end_compute(Frame& frame, const at::RecordFunction& record) {
+  const OpTraits& op = *frame.traits;
+  const bool forward_phase = !intercept::frames().in_backward();
+  Outputs outputs = outputs_of(frame, record);
+  const bool bad = scan_outputs(frame, outputs) != 0;
+  // A bad value's place is always read off the live stack; only what a backward needs later may be a prediction.
+  const auto exact = bad && forward_phase ? places_->here(owner_of_parameters(frame)) : intercept::kNowhere;
+
+  const std::lock_guard lock(intercept::observer_mutex());
+  ForwardOp* forward = op.composite ? nullptr : remember_forward(frame, record);
+  const auto made = settle_all(frame, outputs, exact);
+  if (forward && made >= 0) {
+    forward->bad_node = made;
+    forward->bad_step = step_;
+  }
+  if (op.amp_check) amp_checked_ = true;
+  if (op.amp_update && !optimizer_called_) end_step();
+  if (unintended_ > 0 && !op.composite && forward_phase) note_absorbed(frame, outputs);
+}
+
+// Gives the node of the first bad output that is no auxiliary one, -1: none.
+std::int32_t Tracer::settle_all(Frame& frame, Outputs& outputs, intercept::PlaceId exact) {
+  const BatchDims dims = batch_dims(frame);
+  std::int32_t made = -1;
+  for (Output& output : outputs) {
+    if (!dims.empty()) output.batch = infer_layout(frame, *output.tensor, dims, batch_size_.load());
+    const auto before = graph_.end();
+    settle(frame, output, exact);
+    if (graph_.end() > before && made < 0 && !output.auxiliary) made = graph_.end() - 1;
+  }
+  return made;
+}
+
+// An op is judged by its own inputs and outputs; a composite only hands on what its child ops made.
+void Tracer::settle(Frame& frame, Output& output, intercept::PlaceId exact) {
+  const OpTraits& op = *frame.traits;
+  const auto* storage = output.tensor->storage().unsafeGetStorageImpl();
+  const Slot* slot = slots_.find(storage);
+  const bool by_child = slot && slot->written >= frame.number && !(slot->state & kUnwritten);
+  const std::uint8_t known = slot ? slot->state & kAnyBad : 0;
+  if (by_child && op.composite) {
+    output.bits = known;
+    return;
+  }
+  if (by_child && op.delegates && !output.scanned) {
+    output.bits = known;
+    if (!known) return;
+  } else if (!output.scanned) {
+    const bool is_argument = !output.written && slot && !(slot->state & kUnwritten) && reads_storage(frame, storage);
+    if (is_argument) {
+      output.bits = known;
+      return;
+    }
+    output.bits = measure::scan(*output.tensor);
+  }
+  write_slot(frame, output, exact);
+}
+
+void Tracer::write_slot(Frame& frame, const Output& output, intercept::PlaceId exact) {
+  const at::Tensor& tensor = *output.tensor;
+  if (!output.bits) {
+    Slot& slot = slots_.insert(tensor, frame.number);
+    slot.written = slot.touched = frame.number;
+    const auto written_bytes = static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
+    const bool partial = output.written && written_bytes < tensor.storage().nbytes();
+    if (partial && (slot.state & (static_cast<unsigned>(kAnyBad) | static_cast<unsigned>(kUnwritten))))
+      return;  // the rest of the storage keeps its state
+    if (slot.state & kAnyBad) SlotTable::unpin(slot);
+    slot.state = 0;
+    slot.node = -1;
+    slot.batch = output.batch;
+    return;
+  }
+  const auto node = make_node(frame, output, exact);
+  Slot& slot = slots_.insert(tensor, frame.number);
+  slot.node = node;
+  slot.state = output.bits;
+  if (graph_.has(node) && graph_[node].intended) slot.state |= kIntended;
+  slot.written = slot.touched = frame.number;
+  slot.batch = output.batch;
+  slots_.pin(slot, tensor);
+}
+
+// Bad operands that left no trace in the outputs.
+void Tracer::note_absorbed(const Frame& frame, const Outputs& outputs) {
+  const auto is_bad = [](const Output& output) { return output.bits != 0; };
+  if (outputs.empty() || std::any_of(outputs.begin(), outputs.end(), is_bad)) return;
+  const bool requires_grad = std::any_of(outputs.begin(), outputs.end(), [](const Output& output) {
+    return !output.written && output.tensor->requires_grad();
+  });
+  for (const Input& input : frame.inputs) {
+    if (!input.floating) continue;
+    std::uint8_t state = input.before;
+    std::int32_t node = input.before_node;
+    if (!input.written) {
+      const Slot* slot = slots_.find(input.tensor);
+      if (!slot) continue;
+      state = slot->state;
+      node = slot->node;
+    }
+    if (!(state & kAnyBad) || !graph_.has(node)) continue;
+    if (!input.written && !measure::scan(input.tensor)) continue;  // a clean slice of a bad storage
+    auto& absorbers = graph_[node].absorbers;
+    if (absorbers.size() < Graph::kMaxAbsorbers) {
+      absorbers.push_back({frame.traits, frame.traits->selects, requires_grad});
+    }
+  }
+}
+
+ForwardOp* Tracer::remember_forward(Frame& frame, const at::RecordFunction& record) {
+  const at::Tensor* tensor = first_tensor(intercept::results_of(*frame.traits, record));
+  if (!tensor) return nullptr;
+  const auto* node = node_of(*tensor, frame.traits->mutates);
+  if (!node) return nullptr;
+  const auto sequence = node->sequence_nr();
+  if (sequence == UINT64_MAX) return nullptr;
+  const auto thread = record.threadId();
+  ForwardOp& entry = forwards_.slot(static_cast<std::int64_t>(sequence), thread);
+  const bool same = entry.sequence == static_cast<std::int64_t>(sequence) && entry.thread == thread;
+  if (same && entry.op && entry.op->kind == OpKind::compute && frame.traits->kind != OpKind::compute) return nullptr;
+
+  ForwardOp fresh;
+  fresh.sequence = static_cast<std::int64_t>(sequence);
+  fresh.thread = thread;
+  fresh.op = frame.traits;
+  auto& stack = intercept::frames();
+  fresh.place = frame.place;
+  for (int i = stack.depth() - 1; i >= 0 && fresh.place < 0; --i) fresh.place = stack[i].place;
+  fresh.module = fresh.place >= 0 ? places_->module_of(fresh.place) : -1;
+  fresh.after = notes().last_module;
+  if (stack.in_backward()) {  // made by a backward: belongs to the op whose backward that is
+    for (int i = stack.depth() - 1; i >= 0; --i) {
+      if (stack[i].type != Frame::Type::node) continue;
+      if (const ForwardOp* around = forwards_.find(stack[i].sequence, stack[i].forward_thread)) {
+        fresh.module = around->module;
+        fresh.place = around->place;
+      }
+      fresh.name = forwards_.intern(node_name(stack[i].record->name()));
+      break;
+    }
+  }
+  entry = fresh;
+  if (frame.traits->kind == OpKind::view && unintended_ > 0 &&
+      may_hold_bad_values(*tensor)) {  // a loss may be a view of what an op made
+    const Slot* slot = slots_.find(*tensor);
+    if (slot && (slot->state & kAnyBad) && graph_.has(slot->node) && measure::scan(*tensor)) {
+      entry.bad_node = slot->node;
+      entry.bad_step = step_;
+    }
+  }
+  return &entry;
+}
+
+}  // namespace firstfault::trace
