@@ -36,7 +36,7 @@ const Trace*& running_trace() {
 }
 
 trace::TracerOptions tracer_options(const TraceOptions& options) {
-  return {options.stacks, options.forward, options.backward, options.optimizer, options.max_ops};
+  return {options.forward, options.backward, options.optimizer, options.max_ops};
 }
 
 }  // namespace

@@ -34,7 +34,6 @@ class TensorNames {
 
   bool watching() const noexcept { return !tensors_.empty(); }
   const std::vector<NamedTensor>& tensors() const noexcept { return tensors_; }
-  const std::vector<std::string>& modules() const noexcept { return modules_; }
   /// "" for -1. Names are only ever added, so that an index means the same for the whole trace.
   std::string module(std::int32_t index) const {
     return index < 0 || index >= std::ssize(modules_) ? std::string() : modules_[index];

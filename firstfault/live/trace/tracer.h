@@ -20,7 +20,6 @@
 namespace firstfault::trace {
 
 struct TracerOptions {
-  bool stacks = true;   ///< keep the call stack of forward ops, for faults in their backward
   bool forward = true;  ///< phases in which op outputs are looked at
   bool backward = true;
   bool optimizer = true;
@@ -51,9 +50,6 @@ class Tracer final : public intercept::Listener {
   /// nullopt: no op seen here produced the tensor. `stopped`: observation has ended.
   std::optional<Diagnosis> diagnose(const at::Tensor& tensor, bool stopped);
   Run run();
-
-  std::size_t slots() const noexcept { return slots_.size(); }
-  std::size_t nodes() const noexcept { return graph_.size(); }
 
  private:
   /// One output (or written argument) of an op that is ending.
