@@ -55,6 +55,10 @@ void set(Origin& origin, std::string_view mechanism, Verdict verdict) {
 }  // namespace
 
 void explain(Origin& origin) {
+  if (origin.outcome == Outcome::intended) {
+    return set(origin, "",
+               {"", "an Inf that is meant, such as a mask's: it was written as a constant, not computed", ""});
+  }
   for (const Mechanism& mechanism : mechanisms()) {
     if (auto verdict = mechanism.judge(origin.evidence)) return set(origin, mechanism.name, std::move(*verdict));
   }

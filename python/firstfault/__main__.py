@@ -35,7 +35,7 @@ def info() -> int:
 
 def mechanisms(as_json: bool) -> int:
     """List the mechanisms in the order in which they are asked, with their conditions."""
-    known = [{"name": name, "condition": condition} for name, condition in _core.mechanisms()]
+    known = _core.mechanisms()
     if as_json:
         print(json.dumps(known, indent=2))
     else:

@@ -1,12 +1,15 @@
 // firstfault._core: what reading and judging a run needs. Loads without torch.
 #include <exception>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "firstfault/base/error.h"
 #include "firstfault/reason/mechanisms/mechanism.h"
 #include "python/src/core_types.h"
 
-#include <nanobind/stl/pair.h>
+#include <nanobind/stl/map.h>
 
 namespace firstfault::python {
 namespace {
@@ -28,10 +31,16 @@ void translate(const std::exception_ptr& exception, void*) {
   }
 }
 
-std::vector<std::pair<std::string, std::string>> mechanisms() {
-  std::vector<std::pair<std::string, std::string>> names;
-  for (const auto& mechanism : reason::mechanisms()) names.emplace_back(mechanism.name, mechanism.condition);
-  return names;
+std::vector<std::map<std::string, std::string>> mechanisms() {
+  std::vector<std::map<std::string, std::string>> known;
+  for (const auto& one : reason::mechanisms()) {
+    known.push_back({{"name", std::string(one.name)},
+                     {"condition", std::string(one.condition)},
+                     {"cause", std::string(one.cause)},
+                     {"reading", std::string(one.reading)},
+                     {"remedy", std::string(one.remedy)}});
+  }
+  return known;
 }
 
 }  // namespace
@@ -46,5 +55,6 @@ NB_MODULE(_core, m) {
   bind_evidence(m);
   bind_origin(m);
   bind_run(m);
-  m.def("mechanisms", &mechanisms, "(name, condition) of every mechanism, in the order in which they are asked.");
+  m.def("mechanisms", &mechanisms,
+        "Every mechanism, in the order in which they are asked: name, condition, cause, reading, remedy.");
 }

@@ -46,8 +46,15 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism all_targets_ignored;
 const Mechanism all_targets_ignored{
-    "all_targets_ignored",
-    "mean of cross_entropy or nll_loss with every target ignore_index, no target, or weights that sum to 0", judge};
+    .name = "all_targets_ignored",
+    .condition =
+        "mean of cross_entropy or nll_loss with every target ignore_index, no target, or weights that sum to 0",
+    .cause = "loss_definition",
+    .reading =
+        "The mean divides by the number (or weight) of the targets that count. With finite scores, 0/0 is the only "
+        "NaN these losses can make, so the verdict stands also where the targets were not read.",
+    .remedy = "Skip such a batch, or divide a sum by max(1, count).",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

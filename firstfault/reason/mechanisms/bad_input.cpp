@@ -31,7 +31,24 @@ std::string sentence(const OriginEvidence& evidence) {
   return text;
 }
 
+/// A constant of the program's own, with which missing values are marked.
+std::optional<Verdict> written_as_constant(const OriginEvidence& evidence) {
+  if (!one_of(judged(evidence), {"masked_fill", "fill", "full", "full_like", "new_full", "index_fill", "scatter",
+                                 "constant_pad_nd", "index_put", "_index_put_impl", "where", "nan_to_num"})) {
+    return std::nullopt;
+  }
+  for (const Operand& operand : evidence.operands) {
+    if (!operand.is_scalar_argument || !operand.value || kind_of(*operand.value) != evidence.first) continue;
+    return Verdict{"data_nonfinite",
+                   std::string(dispatched_op(evidence)) + " wrote " + std::string(name_of(evidence.first)) +
+                       ": its argument '" + operand.name + "' is " + show_number(*operand.value),
+                   "keep such marks out of the arithmetic: fill with a number, and leave the elements out by a mask."};
+  }
+  return std::nullopt;
+}
+
 std::optional<Verdict> judge(const OriginEvidence& evidence) {
+  if (evidence.role == TensorRole::none && evidence.first == kNaN) return written_as_constant(evidence);
   switch (evidence.role) {
     case TensorRole::parameter:
       return Verdict{"bad_init", sentence(evidence),
@@ -57,7 +74,13 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism bad_input;
 const Mechanism bad_input{
-    "bad_input", "NaN or Inf already in the batch, a parameter, a buffer, a gradient, or a tensor from outside", judge};
+    .name = "bad_input",
+    .condition = "NaN or Inf already in the batch, a parameter, a buffer, a gradient, or a tensor from outside",
+    .cause = "data_nonfinite (batch, buffer, gradient, outside); bad_init (parameter)",
+    .reading =
+        "No op made the value: a tensor held it when an op first read it. The tensor is named, and so is the op.",
+    .remedy = "Clean the data; check the loader, the checkpoint, the initialisation.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

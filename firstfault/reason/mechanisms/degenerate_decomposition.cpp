@@ -41,8 +41,17 @@ const Decomposition* decomposition_of(const OriginEvidence& evidence) {
   return nullptr;
 }
 
+/// The logarithm of |determinant| = 0.
+std::optional<Verdict> singular(const OriginEvidence& evidence) {
+  const Operand* matrix = find(evidence, "A");
+  if (judged(evidence) != "_linalg_slogdet" || evidence.first != kNegInf || !known_finite(matrix)) return std::nullopt;
+  return Verdict{"op_domain",
+                 "the determinant is 0 and its logarithm -Inf: the matrix, " + called(*matrix) + ", is singular",
+                 "add a small jitter to the matrix, or leave singular ones out."};
+}
+
 std::optional<Verdict> judge(const OriginEvidence& evidence) {
-  if (!evidence.in_backward) return std::nullopt;
+  if (!evidence.in_backward) return singular(evidence);
   const Decomposition* decomposition = decomposition_of(evidence);
   if (decomposition == nullptr) return std::nullopt;
   const auto division = zero_division(evidence);
@@ -59,8 +68,13 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism degenerate_decomposition;
 const Mechanism degenerate_decomposition{
-    "degenerate_decomposition",
-    "backward of svd, eigh, qr, cholesky or inverse that divides by 0: equal or zero singular values", judge};
+    .name = "degenerate_decomposition",
+    .condition = "backward of svd, eigh, qr, cholesky or inverse that divides by 0: equal or zero singular values",
+    .cause = "op_domain",
+    .reading =
+        "The gradient divides by differences of singular values or eigenvalues, by the values, or by a diagonal.",
+    .remedy = "Jitter, skip degenerate inputs, or another formulation.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

@@ -144,8 +144,14 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism derivative_at_boundary;
 const Mechanism derivative_at_boundary{
-    "derivative_at_boundary",
-    "backward of sqrt, norm, std, pow, acos, log and the like where the derivative is 1/0, 0/0 or 0 * Inf", judge};
+    .name = "derivative_at_boundary",
+    .condition = "backward of sqrt, norm, std, pow, acos, log and the like where the derivative is 1/0, 0/0 or 0 * Inf",
+    .cause = "op_domain",
+    .reading =
+        "The value exists, its derivative does not: sqrt(0) is 0, and its slope there is infinite. The op inside "
+        "the node that divides, takes rsqrt or pow is read, and must show the 0.",
+    .remedy = "An eps inside the op, or mask its input, not its output.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

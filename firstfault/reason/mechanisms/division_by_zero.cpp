@@ -77,8 +77,15 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 
 namespace list {
 extern const Mechanism division_by_zero;
-const Mechanism division_by_zero{"division_by_zero",
-                                 "x/0 gives Inf, 0/0 NaN; a mean over no element; std or var of one sample", judge};
+const Mechanism division_by_zero{
+    .name = "division_by_zero",
+    .condition = "x/0 gives Inf, 0/0 NaN; a mean over no element; std or var of one sample",
+    .cause = "op_domain; loss_definition for a mean over nothing, a count of 0, or std of one sample",
+    .reading =
+        "The denominator was 0 at the element. Where the element was not kept it follows from finite operands and "
+        "NaN, since only 0/0 gives that.",
+    .remedy = "`clamp_min` the denominator; skip what is empty.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

@@ -11,8 +11,37 @@ namespace firstfault::reason {
 namespace {
 
 bool multiplies_matrices(std::string_view op) {
-  return one_of(op, {"mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "matmul", "linear", "convolution",
-                     "_convolution", "mkldnn_convolution", "convolution_backward", "einsum", "addr", "outer"});
+  return one_of(op, {"mm",
+                     "addmm",
+                     "bmm",
+                     "baddbmm",
+                     "addbmm",
+                     "addmv",
+                     "mv",
+                     "matmul",
+                     "linear",
+                     "convolution",
+                     "_convolution",
+                     "mkldnn_convolution",
+                     "convolution_backward",
+                     "einsum",
+                     "addr",
+                     "outer",
+                     "_slow_conv2d_forward",
+                     "slow_conv3d_forward",
+                     "thnn_conv2d",
+                     "slow_conv_dilated2d",
+                     "slow_conv_dilated3d",
+                     "slow_conv_transpose2d",
+                     "slow_conv_transpose3d",
+                     "_conv_depthwise2d",
+                     "mkldnn_linear",
+                     "_trilinear",
+                     "bilinear",
+                     "dot",
+                     "vdot",
+                     "inner",
+                     "addbmm"});
 }
 
 bool casts(std::string_view op) { return one_of(op, {"_to_copy", "to", "copy", "_autocast_to_reduced_precision"}); }
@@ -122,6 +151,7 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
   if (!most || evidence.first == kFinite || !(matrices || elementwise(op))) return std::nullopt;
   if (evidence.first == kNaN && !matrices && !evidence.dtype.starts_with("float8")) return std::nullopt;
   if (!operands_finite(evidence)) return std::nullopt;
+  if (op == "div" && !value_of(find(evidence, "other"))) return std::nullopt;  // which may be 0
   Size size{std::nullopt, result_bound(evidence)};
   if (!matrices) size.exact = exact(evidence);
   if (size.exact && !(std::fabs(*size.exact) > *most)) return std::nullopt;
@@ -138,7 +168,14 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism dtype_overflow;
 const Mechanism dtype_overflow{
-    "dtype_overflow", "finite operands; a product, sum, power, cast or matrix product beyond the dtype's max", judge};
+    .name = "dtype_overflow",
+    .condition = "finite operands; a product, sum, power, cast or matrix product beyond the dtype's max",
+    .cause = "mixed_precision where float32 holds the result, else overflow",
+    .reading =
+        "From the operand values where they are known, else from their ranges; where neither tells whether float32 "
+        "would hold it, the sentence says so.",
+    .remedy = "bfloat16 or float32 for this op, a lower loss scale; else rescale.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

@@ -59,10 +59,14 @@ TEST(DtypeOverflow, ACastWhoseElementIsNotKnownIsJudgedByTheRangeOfItsSource) {
 
 TEST(DtypeOverflow, WordsItCarefullyWhereTheOperandsDoNotTell) {
   const auto verdict =
-      ask(kName, half(forward("aten::div_", kPosInf, {not_kept(tensor("self", 0)), tensor("other", {})})));
+      ask(kName, half(forward("aten::lerp_", kPosInf, {not_kept(tensor("self", 0)), tensor("end", {})})));
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->cause, "overflow");
   EXPECT_TRUE(contains(verdict->because, "cannot be read off"));
+}
+
+TEST(DtypeOverflow, LeavesADivisionAloneWhoseDenominatorMayBeZero) {
+  EXPECT_FALSE(ask(kName, forward("aten::div_", kPosInf, {not_kept(tensor("self", 0)), tensor("other", {})})));
 }
 
 TEST(DtypeOverflow, IsSilentWhereTheResultFitsOrAnOperandIsNotFinite) {

@@ -50,8 +50,15 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 
 namespace list {
 extern const Mechanism fully_masked_row;
-const Mechanism fully_masked_row{"fully_masked_row", "softmax, log_softmax or attention over a row that is all -Inf",
-                                 judge};
+const Mechanism fully_masked_row{
+    .name = "fully_masked_row",
+    .condition = "softmax, log_softmax or attention over a row that is all -Inf",
+    .cause = "masked_softmax",
+    .reading =
+        "exp(x - max) with max = -Inf is NaN. Read off the row; where the row is not known it follows from an "
+        "operand that holds -Inf but no NaN and no +Inf.",
+    .remedy = "Let each row see one entry, or zero the output of such rows.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

@@ -18,7 +18,12 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 
 namespace list {
 extern const Mechanism inf_over_inf;
-const Mechanism inf_over_inf{"inf_over_inf", "Inf / Inf of Inf that the operands hold already", judge};
+const Mechanism inf_over_inf{.name = "inf_over_inf",
+                             .condition = "Inf / Inf of Inf that the operands hold already",
+                             .cause = "op_domain",
+                             .reading = "The op is only where two Inf met; what made them comes earlier.",
+                             .remedy = "Look at the op that made the Inf.",
+                             .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

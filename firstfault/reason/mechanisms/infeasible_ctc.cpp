@@ -30,8 +30,12 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 
 namespace list {
 extern const Mechanism infeasible_ctc;
-const Mechanism infeasible_ctc{"infeasible_ctc", "ctc_loss gives +Inf on finite scores: a target longer than its input",
-                               judge};
+const Mechanism infeasible_ctc{.name = "infeasible_ctc",
+                               .condition = "ctc_loss gives +Inf on finite scores: a target longer than its input",
+                               .cause = "data_invalid",
+                               .reading = "A target that cannot be aligned with its input has probability 0.",
+                               .remedy = "Drop such samples, or set `zero_infinity=True`.",
+                               .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

@@ -4,6 +4,7 @@
 // Who held the value already; then what one op or one family of ops does; then arithmetic in general.
 #define FIRSTFAULT_MECHANISMS(ENTRY) \
   ENTRY(unwritten_memory)            \
+  ENTRY(compiled_region)             \
   ENTRY(bad_input)                   \
   ENTRY(nonfinite_hyperparameter)    \
   ENTRY(all_targets_ignored)         \

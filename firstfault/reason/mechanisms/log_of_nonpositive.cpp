@@ -81,7 +81,14 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism log_of_nonpositive;
 const Mechanism log_of_nonpositive{
-    "log_of_nonpositive", "log, log2, log10, log1p (x <= -1), xlogy, logit: 0 gives Inf, below gives NaN", judge};
+    .name = "log_of_nonpositive",
+    .condition = "log, log2, log10, log1p (x <= -1), xlogy, logit: 0 gives Inf, below gives NaN",
+    .cause = "op_domain",
+    .reading =
+        "log(0) = -Inf, log(x < 0) = NaN; the edge of log1p is -1; xlogy is read at its second operand; logit is "
+        "infinite at 0 and 1.",
+    .remedy = "Clamp or add an eps inside the log; use log_softmax, logsigmoid, log1p or BCEWithLogitsLoss.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

@@ -16,9 +16,13 @@ struct Verdict {
   std::string advice;
 };
 
+/// The words are the documentation's: docs/mechanisms/ is made from them.
 struct Mechanism {
   std::string_view name;
-  std::string_view condition;  ///< one line for the documentation
+  std::string_view condition;  ///< when it fits, in one line
+  std::string_view cause;      ///< what it stands for, a name of the vocabulary of causes; with the exceptions
+  std::string_view reading;    ///< what is read off the evidence, and why that is enough
+  std::string_view remedy;
   std::optional<Verdict> (*judge)(const OriginEvidence&);
 };
 

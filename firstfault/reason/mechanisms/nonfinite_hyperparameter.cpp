@@ -38,8 +38,14 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism nonfinite_hyperparameter;
 const Mechanism nonfinite_hyperparameter{
-    "nonfinite_hyperparameter", "a number in the call is NaN or Inf: learning rate, beta, weight decay, loss weight",
-    judge};
+    .name = "nonfinite_hyperparameter",
+    .condition = "a number in the call is NaN or Inf: learning rate, beta, weight decay, loss weight",
+    .cause = "hyperparameter",
+    .reading =
+        "A number in the call itself is NaN or Inf. Fill values, bounds and norm orders are left alone: there Inf "
+        "is meant.",
+    .remedy = "Find where the number is computed, such as a warm-up of 0 steps.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

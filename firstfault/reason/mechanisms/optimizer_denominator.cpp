@@ -24,8 +24,13 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 
 namespace list {
 extern const Mechanism optimizer_denominator;
-const Mechanism optimizer_denominator{"optimizer_denominator",
-                                      "addcdiv by 0: the optimizer's sqrt(v) + eps is 0 in this dtype", judge};
+const Mechanism optimizer_denominator{
+    .name = "optimizer_denominator",
+    .condition = "addcdiv by 0: the optimizer's sqrt(v) + eps is 0 in this dtype",
+    .cause = "optimizer_state",
+    .reading = "The update of Adam divides by sqrt(v) + eps. An eps of 1e-8 is 0 in float16.",
+    .remedy = "float32 master weights, or a larger eps.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

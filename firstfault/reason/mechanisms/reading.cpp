@@ -59,7 +59,8 @@ const Operand* find(const OriginEvidence& evidence, std::string_view name) noexc
 }
 
 std::optional<double> value_of(const Operand* operand) noexcept {
-  if (operand == nullptr || is_complex(operand->dtype)) return std::nullopt;
+  if (operand == nullptr) return std::nullopt;
+  if (is_complex(operand->dtype) && operand->value != 0.0) return std::nullopt;
   return operand->value;
 }
 

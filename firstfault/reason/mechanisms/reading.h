@@ -27,7 +27,7 @@ bool one_of(std::string_view name, std::initializer_list<std::string_view> names
 const Operand* find(const OriginEvidence& evidence, std::string_view name) noexcept;
 
 /// The element the bad output was computed from. None where it is not known, and for complex operands, of which only
-/// the real part is read.
+/// the magnitude is read, but for 0.
 std::optional<double> value_of(const Operand* operand) noexcept;
 
 /// Integers always are, inspected or not.

@@ -12,10 +12,30 @@ namespace {
 enum class Kind { none, sum, square, product };
 
 Kind kind(std::string_view op) {
-  if (one_of(op, {"sum", "mean", "cumsum", "l1_loss", "smooth_l1_loss", "huber_loss", "logcumsumexp"}))
+  if (one_of(op, {"sum",
+                  "mean",
+                  "cumsum",
+                  "l1_loss",
+                  "smooth_l1_loss",
+                  "huber_loss",
+                  "logcumsumexp",
+                  "scatter_add",
+                  "index_add",
+                  "scatter_reduce",
+                  "segment_reduce",
+                  "_segment_reduce",
+                  "_embedding_bag",
+                  "index_put",
+                  "_index_put_impl",
+                  "avg_pool1d",
+                  "avg_pool2d",
+                  "avg_pool3d",
+                  "_adaptive_avg_pool2d",
+                  "trace"}))
     return Kind::sum;
   if (one_of(op, {"norm", "linalg_vector_norm", "std", "var", "std_mean", "var_mean", "dot", "vdot", "mse_loss",
-                  "cdist", "_cdist_forward", "_euclidean_dist"}))
+                  "cdist", "_cdist_forward", "_euclidean_dist", "dist", "hypot", "native_layer_norm",
+                  "native_batch_norm", "native_group_norm"}))
     return Kind::square;
   if (one_of(op, {"prod", "cumprod"})) return Kind::product;
   return Kind::none;
@@ -66,8 +86,15 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 
 namespace list {
 extern const Mechanism reduction_overflow;
-const Mechanism reduction_overflow{"reduction_overflow",
-                                   "sum, mean, norm, var, dot, prod or mse_loss of finite values overflows", judge};
+const Mechanism reduction_overflow{
+    .name = "reduction_overflow",
+    .condition = "sum, mean, norm, var, dot, prod or mse_loss of finite values overflows",
+    .cause = "overflow",
+    .reading =
+        "The operands are finite and their range allows a total (or a sum of squares) beyond the dtype; "
+        "scatter_add, index_add and pooling count as sums.",
+    .remedy = "Accumulate in a wider dtype or rescale; in a divergence, look for what made the values grow.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

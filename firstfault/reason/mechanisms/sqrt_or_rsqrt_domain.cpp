@@ -73,8 +73,18 @@ std::optional<Verdict> power(const OriginEvidence& evidence) {
   return verdict("a negative number" + to + called(*base) + " was finite, the element is not kept" + min_note(*base));
 }
 
+/// gamma's logarithm and its derivatives are infinite at 0, -1, -2 …
+std::optional<Verdict> gamma(const OriginEvidence& evidence) {
+  const Operand* operand = find(evidence, "self");
+  const auto x = value_of(operand);
+  if (!x || *x > 0 || *x != std::floor(*x)) return std::nullopt;
+  return verdict(std::string(judged(evidence)) + " of " + show_number(*x) + is_what(evidence) + holds(*operand) +
+                 "; 0 and the negative integers are its poles");
+}
+
 std::optional<Verdict> judge(const OriginEvidence& evidence) {
   if (evidence.first == kFinite) return std::nullopt;
+  if (one_of(judged(evidence), {"lgamma", "digamma", "polygamma"})) return gamma(evidence);
   if (one_of(judged(evidence), {"pow", "float_power"})) return power(evidence);
   for (const Domain& domain : kDomains) {
     if (domain.op != judged(evidence)) continue;
@@ -90,9 +100,16 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism sqrt_or_rsqrt_domain;
 const Mechanism sqrt_or_rsqrt_domain{
-    "sqrt_or_rsqrt_domain",
-    "sqrt(x < 0), rsqrt(x <= 0), pow(x < 0, fractional), pow(0, < 0), acos, asin, acosh, atanh outside their domain",
-    judge};
+    .name = "sqrt_or_rsqrt_domain",
+    .condition =
+        "sqrt(x < 0), rsqrt(x <= 0), pow(x < 0, fractional), pow(0, < 0), acos, asin, acosh, atanh outside their "
+        "domain, lgamma and digamma at their poles",
+    .cause = "op_domain",
+    .reading =
+        "The operand is outside of the domain, or at a pole (rsqrt, erfinv and atanh at their ends, lgamma and "
+        "digamma at 0 and the negative integers).",
+    .remedy = "Clamp the input, or add an eps inside.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

@@ -21,8 +21,15 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 
 namespace list {
 extern const Mechanism unwritten_memory;
-const Mechanism unwritten_memory{"unwritten_memory", "the first read of memory from `empty` that no op has written",
-                                 judge};
+const Mechanism unwritten_memory{
+    .name = "unwritten_memory",
+    .condition = "the first read of memory from `empty` that no op has written",
+    .cause = "bad_init",
+    .reading =
+        "Memory from `torch.empty` was read before any recorded op had written it. numpy and C++ write without "
+        "being seen, so the sentence says so too.",
+    .remedy = "Initialise the memory before its first read.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

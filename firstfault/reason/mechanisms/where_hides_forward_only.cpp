@@ -29,8 +29,14 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 namespace list {
 extern const Mechanism where_hides_forward_only;
 const Mechanism where_hides_forward_only{
-    "where_hides_forward_only",
-    "backward, 0 * Inf: the gradient through a branch that where, masked_fill or an index did not select", judge};
+    .name = "where_hides_forward_only",
+    .condition = "backward, 0 * Inf: the gradient through a branch that where, masked_fill or an index did not select",
+    .cause = "op_domain",
+    .reading =
+        "Both branches of a where run in the backward. The one that was not chosen gets gradient 0, and 0 times an "
+        "infinite derivative is NaN.",
+    .remedy = "The double where: make the input safe first.",
+    .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason

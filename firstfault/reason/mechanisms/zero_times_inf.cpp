@@ -20,7 +20,12 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
 
 namespace list {
 extern const Mechanism zero_times_inf;
-const Mechanism zero_times_inf{"zero_times_inf", "0 * Inf of an Inf that an operand holds already", judge};
+const Mechanism zero_times_inf{.name = "zero_times_inf",
+                               .condition = "0 * Inf of an Inf that an operand holds already",
+                               .cause = "op_domain",
+                               .reading = "The op is only where the Inf met a 0; what made it comes earlier.",
+                               .remedy = "Look at the op that made the Inf.",
+                               .judge = judge};
 }  // namespace list
 
 }  // namespace firstfault::reason
