@@ -3,6 +3,7 @@
 
 #include "firstfault/base/error.h"
 #include "firstfault/events/origin.h"
+#include "firstfault/present/html.h"
 #include "firstfault/present/json.h"
 #include "firstfault/present/text.h"
 #include "firstfault/reason/engine.h"

@@ -27,7 +27,8 @@ struct Operand {
   bool was_overwritten = false;     ///< an in-place operand: the values below are from before the op
   OperandState state = OperandState::unknown;
   Counts counts;                      ///< non-finite elements of the whole operand
-  std::optional<double> value;        ///< at the element that the first bad output element was computed from
+  std::optional<double> value;        ///< at the element that the first bad output element was computed from;
+                                      ///< the magnitude of a complex one
   std::vector<std::int64_t> index;    ///< that element's index in the operand
   std::optional<double> min, max;     ///< of the finite elements
   std::optional<std::int64_t> zeros;  ///< how many elements are 0
@@ -44,7 +45,7 @@ struct RowEvidence {
 };
 
 /// Who held a bad value before any op was seen to make it.
-enum class TensorRole : std::uint8_t { none, parameter, buffer, gradient, batch, outside, unwritten };
+enum class TensorRole : std::uint8_t { none, parameter, buffer, gradient, batch, outside, unwritten, compiled };
 
 struct OriginEvidence {
   std::string op;          ///< the op judged, autograd level: "aten::log"; in the backward the node, "SqrtBackward0"

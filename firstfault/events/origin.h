@@ -25,6 +25,7 @@ enum class Outcome : std::uint8_t {
   swallowed,   ///< a warning: arithmetic on the way to the loss made it finite again (x / Inf, exp(-Inf))
   deselected,  ///< a note: where, masked_fill, index, clamp, max … left it out
   unused,      ///< a note: nothing that counts ever read it
+  intended,    ///< only in a Diagnosis: an Inf that is meant, such as a mask's -Inf
 };
 
 struct SourceFrame {
@@ -40,7 +41,10 @@ struct PathStep {
   std::string op;              ///< "aten::mul", or "parameter 'fc.weight'"
   std::string module;
   Phase phase = Phase::forward;
-  std::string holds;  ///< "-Inf", "NaN", "+Inf and NaN" …: what its output held
+  std::string holds;                     ///< "-Inf", "NaN", "+Inf and NaN" …: what its output held
+  std::string outer_op = {};             ///< the op that the program called, if another
+  std::vector<std::int64_t> shape = {};  ///< of its output
+  std::string dtype = {};
 };
 
 struct Origin {

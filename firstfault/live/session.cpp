@@ -90,6 +90,9 @@ void Trace::stop() {
   state_->tracer.finish();
 }
 
+void Trace::pause() { state_->tracer.pause(true); }
+void Trace::resume() { state_->tracer.pause(false); }
+
 void Trace::watch(std::vector<std::string> modules, std::vector<trace::NamedTensor> tensors) {
   const std::lock_guard lock(session_mutex());
   auto& known = state_->modules;

@@ -46,6 +46,9 @@ class Trace {
   void start();
   void stop();
   bool running() const noexcept;
+  /// Between them nothing is looked at; what was found stays. Ops are still counted.
+  void pause();
+  void resume();
 
   /// Names the modules, parameters and buffers of `module`, as `name`, `name.layer`, …; needed for module paths, for
   /// checking gradients and parameters, and for counting steps of an optimizer that is not Python's torch.optim.

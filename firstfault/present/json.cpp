@@ -50,6 +50,7 @@ const char* name_of(TensorRole role) {
     case TensorRole::batch: return "batch";
     case TensorRole::outside: return "outside";
     case TensorRole::unwritten: return "unwritten";
+    case TensorRole::compiled: return "compiled";
   }
   return "none";
 }
@@ -60,6 +61,7 @@ const char* name_of(Outcome outcome) {
     case Outcome::swallowed: return "swallowed";
     case Outcome::deselected: return "deselected";
     case Outcome::unused: return "unused";
+    case Outcome::intended: return "intended";
   }
   return "unused";
 }
@@ -109,9 +111,12 @@ Json json(const SourceFrame& frame) {
 Json json(const PathStep& step) {
   return {{"op_number", step.op_number},
           {"op", step.op},
+          {"outer_op", step.outer_op},
           {"module", step.module},
           {"phase", firstfault::name_of(step.phase)},
-          {"holds", step.holds}};
+          {"holds", step.holds},
+          {"shape", step.shape},
+          {"dtype", step.dtype}};
 }
 
 Json json(const Uninspected& missed) { return {{"what", missed.what}, {"tensors", missed.tensors}}; }

@@ -25,7 +25,10 @@ std::string plural(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", show_count(count), noun, count == 1 ? "" : "s");
 }
 
-std::string frame(const SourceFrame& frame) { return fmt::format("{}:{}", printable(frame.file), frame.line); }
+/// Without a file, the function and why there is none.
+std::string frame(const SourceFrame& frame) {
+  return frame.file.empty() ? printable(frame.function) : fmt::format("{}:{}", printable(frame.file), frame.line);
+}
 
 std::string kind(const Origin& origin) {
   const std::string_view name = name_of(origin.evidence.first);
@@ -39,14 +42,18 @@ std::string module_text(const Origin& origin) {
   return "outside any module";
 }
 
-std::string place(const Origin& origin) { return origin.stack.empty() ? "" : " at " + frame(origin.stack.front()); }
+std::string place(const Origin& origin) {
+  if (origin.stack.empty()) return "";
+  return (origin.stack.front().file.empty() ? " in " : " at ") + frame(origin.stack.front());
+}
 
 std::string moment(const Origin& origin) {
   return fmt::format("op {}, step {}, {}", origin.op_number, origin.step, name_of(origin.phase));
 }
 
 bool held_already(const Origin& origin) {
-  return origin.phase == Phase::data || origin.phase == Phase::parameter || origin.phase == Phase::outside;
+  const bool by_phase = origin.phase == Phase::parameter || origin.phase == Phase::outside;
+  return by_phase || (origin.phase == Phase::data && (origin.evidence.role != TensorRole::none || origin.op.empty()));
 }
 
 std::string_view holder(const Origin& origin) {
@@ -56,6 +63,7 @@ std::string_view holder(const Origin& origin) {
     case TensorRole::gradient: return "gradient of";
     case TensorRole::batch: return "the batch";
     case TensorRole::unwritten: return "memory that no recorded op had written";
+    case TensorRole::compiled: return "a compiled region";
     default: return "a tensor from outside the traced code";
   }
 }
@@ -74,7 +82,8 @@ std::string headline_of_backward(const Origin& origin) {
   std::string text = fmt::format("{} first appeared in {}", kind(origin), printable(origin.op));
   const bool known = !origin.forward_op.empty();
   if (known) text += fmt::format(", the backward of {}{}", printable(origin.forward_op), place(origin));
-  text += fmt::format(", {} ({})", module_text(origin), moment(origin));
+  const bool unknown = !known && origin.module.empty();
+  text += fmt::format(", {} ({})", unknown ? "module not known" : module_text(origin), moment(origin));
   if (!known && !origin.stack.empty()) text += "," + place(origin);
   return text + ".\n";
 }
@@ -90,7 +99,14 @@ std::string headline_of_op(const Origin& origin) {
   return text + ".\n";
 }
 
+std::string headline_of_region(const Origin& origin) {
+  return fmt::format("{} came out of a compiled region ({}, step {}, {}), {}{}.\n", kind(origin), printable(origin.op),
+                     origin.step, name_of(origin.phase), module_text(origin),
+                     origin.stack.empty() ? "" : "," + place(origin));
+}
+
 std::string headline(const Origin& origin) {
+  if (origin.evidence.role == TensorRole::compiled) return headline_of_region(origin);
   if (held_already(origin)) return headline_of_tensor(origin);
   return origin.phase == Phase::backward ? headline_of_backward(origin) : headline_of_op(origin);
 }
@@ -199,7 +215,8 @@ std::string stack_text(const Origin& origin) {
   for (std::size_t i = 1; i < std::min(origin.stack.size(), kFramesShown + 1); ++i) {
     if (i > 1) text += ", ";
     text += frame(origin.stack[i]);
-    if (!origin.stack[i].function.empty()) text += " in " + printable(origin.stack[i].function);
+    if (!origin.stack[i].file.empty() && !origin.stack[i].function.empty())
+      text += " in " + printable(origin.stack[i].function);
   }
   return text;
 }
@@ -207,9 +224,10 @@ std::string stack_text(const Origin& origin) {
 std::string harm(const Origin& origin) {
   switch (origin.outcome) {
     case Outcome::fault: return origin.sink.empty() ? "reached a sink" : "reached the " + printable(origin.sink);
-    case Outcome::swallowed: return "warning: arithmetic on the way to the loss made it finite again";
+    case Outcome::swallowed: return "warning: arithmetic on the way made it finite again";
     case Outcome::deselected: return "none: a where, mask, index, clamp or max left it out";
     case Outcome::unused: return "none: nothing that counts read it";
+    case Outcome::intended: return "none: an Inf that is meant";
   }
   return "";
 }

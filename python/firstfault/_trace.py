@@ -91,6 +91,14 @@ class Trace:
         """Stop observing; answers stay available."""
         self._live.stop()
 
+    def pause(self) -> None:
+        """Look at nothing until ``resume()``; what was found stays, and ops are still counted."""
+        self._live.pause()
+
+    def resume(self) -> None:
+        """Go on after ``pause()``."""
+        self._live.resume()
+
     @property
     def running(self) -> bool:
         return self._live.running

@@ -11,6 +11,7 @@ const char* name_of(Outcome outcome) {
     case Outcome::fault: return "fault";
     case Outcome::swallowed: return "swallowed";
     case Outcome::deselected: return "deselected";
+    case Outcome::intended: return "intended";
     case Outcome::unused: break;
   }
   return "unused";
@@ -33,7 +34,13 @@ void bind_path_step(nb::module_& m) {
       .def_ro("op", &PathStep::op)
       .def_prop_ro("module", [](const PathStep& s) { return or_none(s.module); })
       .def_prop_ro("phase", [](const PathStep& s) { return std::string(firstfault::name_of(s.phase)); })
+      .def_prop_ro(
+          "outer_op", [](const PathStep& s) { return or_none(s.outer_op); },
+          "The op that the program called, if another.")
       .def_ro("holds", &PathStep::holds, "What its output held: 'NaN', '-Inf and NaN', ...")
+      .def_prop_ro(
+          "shape", [](const PathStep& s) { return to_tuple(s.shape); }, "Of its output.")
+      .def_prop_ro("dtype", [](const PathStep& s) { return or_none(s.dtype); })
       .def("__repr__",
            [](const PathStep& s) { return "<PathStep [" + std::to_string(s.op_number) + "] " + s.op + ">"; });
 }
@@ -83,7 +90,10 @@ void def_place(OriginClass& origin) {
       .def_ro("stack", &Origin::stack, "Frames of the program, innermost first; for a backward op, of its forward op.")
       .def_prop_ro("file", [](const Origin& o) { return o.stack.empty() ? std::nullopt : or_none(o.stack[0].file); })
       .def_prop_ro("line",
-                   [](const Origin& o) { return o.stack.empty() ? std::nullopt : std::optional(o.stack[0].line); })
+                   [](const Origin& o) {
+                     const bool known = !o.stack.empty() && !o.stack[0].file.empty();
+                     return known ? std::optional(o.stack[0].line) : std::nullopt;
+                   })
       .def_ro("sample", &Origin::sample, "Row of the batch, where the batch axis is known to be carried; else None.")
       .def_ro("device", &Origin::device);
 }

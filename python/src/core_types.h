@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "firstfault/present/html.h"
 #include "firstfault/present/json.h"
 #include "firstfault/present/text.h"
 
@@ -42,10 +43,11 @@ inline std::string counted(std::int64_t n, const char* noun) {
   return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
 }
 
-/// The three views that an Origin, a Diagnosis and a Run have: str(), to_json() and to_dict().
+/// The views that an Origin, a Diagnosis and a Run have: str(), HTML in a notebook, to_json() and to_dict().
 template <typename T>
 void def_views(nb::class_<T>& type) {
   type.def("__str__", [](const T& self) { return present::to_text(self); });
+  type.def("_repr_html_", [](const T& self) { return present::to_html(self); });
   type.def(
       "to_json", [](const T& self, std::optional<int> indent) { return present::to_json(self, indent.value_or(-1)); },
       nb::arg("indent") = nb::none(), "The same facts as a JSON object; `indent` as in json.dumps.");

@@ -76,6 +76,8 @@ NB_MODULE(_live, m) {
           "start", [](BoundTrace& self) { self.trace->start(); }, Unlocked())
       .def(
           "stop", [](BoundTrace& self) { self.trace->stop(); }, Unlocked())
+      .def("pause", [](BoundTrace& self) { self.trace->pause(); })
+      .def("resume", [](BoundTrace& self) { self.trace->resume(); })
       .def_prop_ro("running", [](const BoundTrace& self) { return self.trace->running(); })
       .def("watch", &python::watch, nb::arg("paths"), nb::arg("modules"), nb::arg("tensors"))
       .def("unwatch", &python::unwatch)

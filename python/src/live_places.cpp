@@ -108,15 +108,15 @@ std::int32_t FramePlaces::module_in(PyFrameObject* frame, PyCodeObject* code) co
 }
 
 // Code objects in the result are borrowed from frames that are running.
-FramePlaces::Place FramePlaces::read_frames() const {
+FramePlaces::Place FramePlaces::read_frames(bool stack) const {
   Place place;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    if (stacks_ && place.stack.size() < kMaxFrames) place.stack.push_back({code, position_of(frame)});
+    if (stack && place.stack.size() < kMaxFrames) place.stack.push_back({code, position_of(frame)});
     if (place.module < 0 && !modules_.empty()) place.module = module_in(frame, code);
     Py_DECREF(code);
-    const bool enough = !stacks_ && (place.module >= 0 || modules_.empty());
+    const bool enough = !stack && (place.module >= 0 || modules_.empty());
     PyFrameObject* back = enough ? nullptr : PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
@@ -124,10 +124,10 @@ FramePlaces::Place FramePlaces::read_frames() const {
   return place;
 }
 
-intercept::PlaceId FramePlaces::here(std::int32_t) {
+intercept::PlaceId FramePlaces::here(std::int32_t, bool with_stack) {
   const Interpreter python;
   if (!python) return intercept::kNowhere;
-  return intern(read_frames());
+  return intern(read_frames(stacks_ || with_stack));
 }
 
 intercept::PlaceId FramePlaces::intern(Place place) {

@@ -26,7 +26,7 @@ class FramePlaces final : public intercept::Places {
   void watch(const std::vector<PyObject*>& modules, std::int32_t first);
   void unwatch() { modules_.clear(); }
 
-  intercept::PlaceId here(std::int32_t owner) override;
+  intercept::PlaceId here(std::int32_t owner, bool with_stack) override;
   std::int32_t module_of(intercept::PlaceId place) const override;
   std::vector<SourceFrame> frames_of(intercept::PlaceId place) override;
 
@@ -44,7 +44,7 @@ class FramePlaces final : public intercept::Places {
   static constexpr std::size_t kMaxPlaces = 1 << 16;
   static constexpr std::size_t kMaxFrames = 64;
 
-  Place read_frames() const;
+  Place read_frames(bool stack) const;
   std::int32_t module_in(PyFrameObject* frame, PyCodeObject* code) const;
   intercept::PlaceId intern(Place place);
 

@@ -23,7 +23,7 @@ Frame& FrameStack::push(const at::RecordFunction& record, const OpTraits& traits
   frame.record = &record;
   frame.traits = &traits;
   frame.type = type;
-  frame.transparent = frame.hidden = frame.observed = frame.has_place = false;
+  frame.transparent = frame.hidden = frame.observed = frame.child_bad = false;
   frame.number = 0;
   frame.sequence = -1;
   frame.forward_thread = 0;

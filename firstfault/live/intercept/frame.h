@@ -16,11 +16,13 @@ namespace firstfault::intercept {
 
 /// A tensor argument, kept until the op ends. What a written argument held before the op is found at its start.
 struct Input {
-  at::Tensor tensor;
+  at::Tensor tensor;  ///< of a sparse one its explicit values
+  at::Tensor sparse;  ///< the sparse tensor itself; undefined for others
   std::int16_t argument = 0;
   std::int16_t item = -1;  ///< place in a list argument, -1: not a list
   bool floating = false;   ///< floating or complex, with a storage: may hold non-finite values
   bool written = false;
+  bool looked_at = false;   ///< written arguments: `before` is known
   std::uint8_t before = 0;  ///< written arguments: slot state before the op
   std::int32_t before_node = -1;
   at::Tensor copy;  ///< written arguments of ops that a mechanism knows: the values before the op
@@ -46,7 +48,7 @@ struct Frame {
   std::uint64_t forward_thread = 0;  ///< likewise
   std::int32_t first_node = 0;       ///< end of the graph of bad values when the op began
   PlaceId place = kNowhere;          ///< outermost compute op of the forward only
-  bool has_place = false;
+  bool child_bad = false;            ///< a child op gave a bad value
   c10::SmallVector<Input, 6> inputs;
   c10::SmallVector<ScalarArgument, 6> scalars;
 

@@ -16,6 +16,7 @@ namespace {
 struct Paths {
   std::shared_mutex mutex;
   std::unordered_map<std::string, std::int32_t> index;
+  std::vector<std::string> names;
 };
 
 Paths& paths() {
@@ -23,24 +24,32 @@ Paths& paths() {
   return instance;
 }
 
-std::int32_t module_of_scope() {
+bool lies_within(const std::string& path, const std::string& scope) {
+  return path.compare(0, scope.size(), scope) == 0 && (path.size() == scope.size() || path[scope.size()] == '.');
+}
+
+// The owner of the parameter that the op reads, unless a scope is open that it lies outside of: a tensor that two
+// modules share has one owner only.
+std::int32_t module_here(std::int32_t owner) {
   const auto& scopes = module_scopes();
-  if (scopes.empty()) return -1;
+  if (scopes.empty()) return owner;
   const std::shared_lock lock(paths().mutex);
   for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
     const auto found = paths().index.find(*scope);
-    if (found != paths().index.end()) return found->second;
+    if (found == paths().index.end()) continue;
+    const bool known = owner >= 0 && owner < std::ssize(paths().names);
+    return known && lies_within(paths().names[owner], *scope) ? owner : found->second;
   }
-  return -1;
+  return owner;
 }
 
 class NativePlaces final : public Places {
  public:
   explicit NativePlaces(bool stacks) : stacks_(stacks) {}
 
-  PlaceId here(std::int32_t owner) override {
-    Key key{owner >= 0 ? owner : module_of_scope(), {}};
-    if (stacks_) key.second = torch::unwind::unwind();
+  PlaceId here(std::int32_t owner, bool with_stack) override {
+    Key key{module_here(owner), {}};
+    if (stacks_ || with_stack) key.second = torch::unwind::unwind();
     const std::lock_guard lock(mutex_);
     if (places_.size() >= kMaxPlaces) {
       const auto known = ids_.find(key);
@@ -87,6 +96,7 @@ std::vector<std::string>& module_scopes() {
 void set_module_paths(const std::vector<std::string>& names) {
   const std::unique_lock lock(paths().mutex);
   paths().index.clear();
+  paths().names = names;
   for (std::size_t i = 0; i < names.size(); ++i) paths().index.insert_or_assign(names[i], static_cast<std::int32_t>(i));
 }
 

@@ -39,8 +39,12 @@ struct ThreadState {
   int inside = 0;
 };
 
+// Several times an op: by a pointer that needs no call to be found, where the object itself would.
 ThreadState& thread_state() {
+  [[gnu::tls_model("initial-exec")]] thread_local ThreadState* known = nullptr;
+  if (known) return *known;
   thread_local ThreadState state;
+  known = &state;
   return state;
 }
 
@@ -134,6 +138,8 @@ void op_end(const at::RecordFunction& record, at::ObserverContext*) {
       frame.scalars.clear();
     }
   } const release{*frame};
+  // Opened under an observation that has ended: its numbers and nodes mean nothing to the next.
+  if (thread_state().generation != shared().generation.load(std::memory_order_relaxed)) return;
   guarded([&](const Use& use) {
     if (frame->type == Frame::Type::engine) return;
     if (frame->traits->kind == OpKind::other) {

@@ -89,6 +89,41 @@ inline const NameSet kFills{"masked_fill", "fill",           "full",       "full
                             "index_put",   "_index_put_impl"};
 inline const NameSet kConstants{"zero", "zeros", "zeros_like", "new_zeros", "ones",   "ones_like", "new_ones",
                                 "fill", "full",  "full_like",  "new_full",  "arange", "eye"};
+// Of finite operands these make finite values only: moving, choosing, bounding. Where the operands are known to be
+// finite, the output is not looked at.
+inline const NameSet kKeepsFinite{"abs",
+                                  "cat",
+                                  "clamp",
+                                  "clamp_max",
+                                  "clamp_min",
+                                  "clone",
+                                  "constant_pad_nd",
+                                  "copy",
+                                  "embedding",
+                                  "flip",
+                                  "gather",
+                                  "gelu",
+                                  "hardtanh",
+                                  "index",
+                                  "index_select",
+                                  "masked_fill",
+                                  "maximum",
+                                  "minimum",
+                                  "neg",
+                                  "relu",
+                                  "repeat",
+                                  "roll",
+                                  "select_backward",
+                                  "sigmoid",
+                                  "silu",
+                                  "slice_backward",
+                                  "_softmax",
+                                  "stack",
+                                  "tanh",
+                                  "threshold_backward",
+                                  "tril",
+                                  "triu",
+                                  "where"};
 inline const NameSet kMaskFirst{"addmm", "baddbmm", "addbmm", "addmv", "addr"};
 inline const NameSet kTakesMask{"add", "baddbmm", "where", "masked_fill"};
 inline const NameSet kSelects{"where",
@@ -143,8 +178,11 @@ inline const NameSet kAlloc{"new_empty", "new_empty_strided", "_empty_affine_qua
 inline const NameSet kBatchNorm{"native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm",
                                 "miopen_batch_norm", "_batch_norm_with_update"};
 // In-place forms whose operand a mechanism wants to see.
-inline const NameSet kKeepOperand{"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "exp",  "expm1",
-                                  "pow", "div",  "xlogy", "acos",  "asin", "atanh", "square",     "sinh", "cosh"};
+inline const NameSet kKeepOperand{"log",   "log2",      "log10", "log1p",   "logit",      "xlogy",  "special_xlog1py",
+                                  "sqrt",  "rsqrt",     "pow",   "square",  "reciprocal", "div",    "fmod",
+                                  "exp",   "exp2",      "expm1", "sinh",    "cosh",       "acos",   "asin",
+                                  "acosh", "atanh",     "i0",    "digamma", "lgamma",     "erfinv", "polygamma",
+                                  "hypot", "remainder", "tan"};
 
 // Each output element comes from one element of each operand, by broadcasting.
 inline const NameSet kPointwise{"abs",
@@ -224,7 +262,29 @@ inline const NameSet kPointwise{"abs",
                                 "gelu_backward",
                                 "silu_backward",
                                 "softplus_backward",
-                                "special_xlog1py"};
+                                "special_xlog1py",
+                                "i0",
+                                "special_i0e",
+                                "special_i1",
+                                "special_i1e",
+                                "special_ndtri",
+                                "special_log_ndtr",
+                                "special_erfcx",
+                                "erfc",
+                                "sinc",
+                                "ldexp",
+                                "logaddexp2",
+                                "igamma",
+                                "igammac",
+                                "special_zeta",
+                                "celu",
+                                "hardswish",
+                                "hardsigmoid",
+                                "elu_backward",
+                                "leaky_relu_backward",
+                                "hardtanh_backward",
+                                "hardswish_backward",
+                                "logit_backward"};
 
 // Output dims are those of the first operand, element by element or row by row, but for dims that they only mix within.
 inline const NameSet kSameShape{"copy",

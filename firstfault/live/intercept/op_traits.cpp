@@ -67,6 +67,8 @@ void read_name(OpTraits& traits, std::string_view base) {
   traits.delegates = traits.composite || kDelegates.count(base) || starts_with(base, "_foreach_");
   traits.pure_write = kPureWrite.count(base);
   traits.constant = kConstants.count(base);
+  traits.keeps_finite = kKeepsFinite.count(base);
+  traits.scales = base == "mul";
   traits.lift = base == "lift_fresh";
   traits.fills = kFills.count(base);
   traits.passes_inf = kPassesInf.count(base) || starts_with(base, "_scaled_dot_product");
@@ -74,9 +76,10 @@ void read_name(OpTraits& traits, std::string_view base) {
   traits.mask_first = kMaskFirst.count(base);
   traits.takes_mask = kTakesMask.count(base) || starts_with(base, "_scaled_dot_product");
   traits.selects = kSelects.count(base);
-  traits.keep_operand = traits.mutates && kKeepOperand.count(base);
+  traits.keep_operand = traits.mutates && kKeepOperand.count(without_foreach(base));
   traits.pointwise = kPointwise.count(without_foreach(base));
   traits.batch = batch_rule(traits, base);
+  traits.reads_out = base == "_local_scalar_dense";
   traits.amp_check = base == "_amp_foreach_non_finite_check_and_unscale";
   traits.amp_update = base == "_amp_update_scale";
   if (base == "_ctc_loss") traits.auxiliary = 1u << 1;                       // log_alpha: -Inf by design
@@ -90,6 +93,7 @@ void find_traits(OpTraits& traits, const at::RecordFunction& record) {
   traits.name = schema->name();
   const auto base = base_name(traits.name);
   traits.composite = is_composite(*schema);
+  traits.foreign = !traits.composite && !starts_with(traits.name, "aten::");
   read_arguments(traits, *schema);
   if (starts_with(base, "empty") || kAlloc.count(base)) {
     traits.kind = OpKind::alloc;

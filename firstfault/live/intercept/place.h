@@ -18,9 +18,9 @@ class Places {
   virtual ~Places() = default;
 
   /// The place of the op that is being called on this thread. `owner` is the module (index into the names given to
-  /// watch) of a parameter that the op reads, -1 if none. May take the interpreter's lock: never call it with a lock
-  /// held. Any thread.
-  virtual PlaceId here(std::int32_t owner) = 0;
+  /// watch) of a parameter that the op reads, -1 if none. `with_stack`: with the call stack also where none is kept as
+  /// a rule. May take the interpreter's lock: never call it with a lock held. Any thread.
+  virtual PlaceId here(std::int32_t owner, bool with_stack) = 0;
   /// Module index of a place, -1 if it lies outside every watched module. Any thread; never takes the interpreter's
   /// lock.
   virtual std::int32_t module_of(PlaceId place) const = 0;

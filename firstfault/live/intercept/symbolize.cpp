@@ -4,6 +4,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -66,24 +68,32 @@ std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-std::string output_of(const std::string& command) {
+// nullopt: there is no such program.
+std::optional<std::string> output_of(const std::string& command) {
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return std::nullopt;
   std::string text;
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), &pclose);
-  if (!pipe) return text;
   std::array<char, 4096> buffer;
-  while (const auto n = fread(buffer.data(), 1, buffer.size(), pipe.get())) text.append(buffer.data(), n);
+  while (const auto n = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
+  constexpr int kNotFound = 127;
+  const int status = pclose(pipe);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFound) return std::nullopt;
   return text;
 }
 
-// With -a each address is printed before its frames, innermost inline first: function, then file:line.
-std::map<std::uintptr_t, std::vector<SourceFrame>> run_addr2line(const std::string& library,
-                                                                 const std::vector<std::uintptr_t>& offsets) {
+using FramesOf = std::map<std::uintptr_t, std::vector<SourceFrame>>;
+
+// With -a each address is printed before its frames, innermost inline first: function, then file:line. nullopt: no
+// addr2line here.
+std::optional<FramesOf> run_addr2line(const std::string& library, const std::vector<std::uintptr_t>& offsets) {
   std::ostringstream command;
   command << "addr2line -a -i -f -C -e " << shell_quoted(library) << std::hex;
   for (const auto offset : offsets) command << " 0x" << offset;
   command << " 2>/dev/null";
-  std::map<std::uintptr_t, std::vector<SourceFrame>> frames;
-  std::istringstream lines(output_of(command.str()));
+  const auto output = output_of(command.str());
+  if (!output) return std::nullopt;
+  FramesOf frames;
+  std::istringstream lines(*output);
   std::uintptr_t current = 0;
   for (std::string function; std::getline(lines, function);) {
     if (function.rfind("0x", 0) == 0) {
@@ -101,6 +111,13 @@ std::map<std::uintptr_t, std::vector<SourceFrame>> run_addr2line(const std::stri
   return frames;
 }
 
+std::string without_line(const Address& address, bool has_addr2line) {
+  const std::string where =
+      address.symbol.empty() ? std::filesystem::path(address.library).filename().string() : address.symbol;
+  return where + (has_addr2line ? " (no line: compiled without -g)"
+                                : " (no line: addr2line, of the package binutils, was not found)");
+}
+
 }  // namespace
 
 std::vector<SourceFrame> symbolize(const std::vector<void*>& addresses) {
@@ -111,20 +128,19 @@ std::vector<SourceFrame> symbolize(const std::vector<void*>& addresses) {
     const Address& one = located.back();
     if (!one.library.empty() && !is_foreign_library(one.library)) by_library[one.library].push_back(one.offset);
   }
-  std::map<std::string, std::map<std::uintptr_t, std::vector<SourceFrame>>> resolved;
+  std::map<std::string, std::optional<FramesOf>> resolved;
   for (const auto& [library, offsets] : by_library) resolved[library] = run_addr2line(library, offsets);
 
   std::vector<SourceFrame> stack;
   for (const Address& one : located) {
     if (!by_library.count(one.library)) continue;
     const auto& frames = resolved[one.library];
-    const auto found = frames.find(one.offset);
-    if (found != frames.end()) {
-      for (const SourceFrame& frame : found->second) {
+    if (frames && frames->count(one.offset)) {
+      for (const SourceFrame& frame : frames->at(one.offset)) {
         if (!is_foreign_source(frame.file)) stack.push_back(frame);
       }
-    } else if (!one.symbol.empty() && one.symbol != "_start") {
-      stack.push_back({"", 0, one.symbol});
+    } else if (one.symbol != "_start") {
+      stack.push_back({"", 0, without_line(one, frames.has_value())});
     }
   }
   return stack;

@@ -63,7 +63,10 @@ struct Complex {
     if (real == kNaN || imag == kNaN) return kNaN;
     return real != kFinite ? real : imag;
   }
-  static double value(const std::byte* at) noexcept { return Real<Format>::value(at); }
+  static double value(const std::byte* at) noexcept {
+    const double real = Real<Format>::value(at), imag = Real<Format>::value(at + kBytes / 2);
+    return std::isnan(real) || std::isnan(imag) ? std::numeric_limits<double>::quiet_NaN() : std::hypot(real, imag);
+  }
   static bool is_zero(const std::byte* at) noexcept {
     return Real<Format>::is_zero(at) && Real<Format>::is_zero(at + kBytes / 2);
   }

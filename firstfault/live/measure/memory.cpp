@@ -2,6 +2,7 @@
 #include "firstfault/live/measure/memory.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace firstfault::measure {
 namespace {
@@ -96,6 +97,25 @@ LogicalOrder logical_order(const Memory& memory) {
   if (order.dims.empty()) order.dims.push_back({1, 1, 1});
   std::reverse(order.dims.begin(), order.dims.end());
   return order;
+}
+
+void copy_elements(const Memory& memory, std::byte* into) {
+  const std::size_t bytes = c10::elementSize(memory.type);
+  if (memory.dense) {
+    std::memcpy(into, memory.data, static_cast<std::size_t>(memory.numel) * bytes);
+    return;
+  }
+  Dims dims;
+  std::int64_t logical = 1;
+  for (std::size_t d = memory.sizes.size(); d-- > 0; logical *= memory.sizes[d]) {
+    dims.push_back({memory.sizes[d], memory.strides[d], logical});
+  }
+  std::reverse(dims.begin(), dims.end());
+  for_each_position(dims, [&](std::int64_t offset, std::int64_t at) {
+    std::memcpy(into + static_cast<std::size_t>(at) * bytes, memory.data + offset * static_cast<std::int64_t>(bytes),
+                bytes);
+    return true;
+  });
 }
 
 SolidRuns solid_runs(const Memory& memory) {

@@ -39,6 +39,9 @@ struct LogicalOrder {
 };
 LogicalOrder logical_order(const Memory& memory);
 
+/// Copies the elements, raw, to `into`: `numel` of them, in the order of memory where dense, else row-major.
+void copy_elements(const Memory& memory, std::byte* into);
+
 /// Any order: runs of `length` elements without gaps, one at each place that `outer` leads to.
 struct SolidRuns {
   std::int64_t length = 1;

@@ -5,6 +5,10 @@
 #include <limits>
 #include <utility>
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
+
 #include "firstfault/live/measure/elements.h"
 #include "firstfault/live/measure/memory.h"
 
@@ -191,8 +195,47 @@ double value_at(const at::Tensor& tensor, std::int64_t logical_index) {
   return with_element(memory->type, [&](auto element) {
     using Element = decltype(element);
     const double value = Element::value(memory->data + offset * static_cast<std::int64_t>(Element::kBytes));
-    return memory->negated ? -value : value;
+    return memory->negated && !Element::kComplex ? -value : value;
   });
+}
+
+std::optional<double> integer_at(const at::Tensor& tensor, std::int64_t logical_index) {
+  const bool plain = tensor.defined() && tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.has_storage() &&
+                     !tensor.key_set().has(c10::DispatchKey::Python) && !tensor.is_neg();
+  if (!plain || tensor.storage().data() == nullptr || logical_index < 0 || logical_index >= tensor.numel()) return {};
+  std::int64_t offset = tensor.storage_offset();
+  for (std::int64_t d = tensor.dim(); d-- > 0; logical_index /= tensor.size(d)) {
+    offset += logical_index % tensor.size(d) * tensor.stride(d);
+  }
+  const auto read = [&](auto type) {
+    return static_cast<double>(static_cast<const decltype(type)*>(tensor.storage().data())[offset]);
+  };
+  switch (tensor.scalar_type()) {
+    case at::kLong: return read(std::int64_t{});
+    case at::kInt: return read(std::int32_t{});
+    case at::kShort: return read(std::int16_t{});
+    case at::kChar: return read(std::int8_t{});
+    case at::kByte: return read(std::uint8_t{});
+    case at::kBool: return read(bool{});
+    default: return std::nullopt;
+  }
+}
+
+at::Tensor explicit_values(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() == at::kStrided || !tensor.is_cpu()) return {};
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  if (const auto* coo = dynamic_cast<const at::SparseTensorImpl*>(impl)) return coo->values();
+  if (const auto* compressed = dynamic_cast<const at::SparseCsrTensorImpl*>(impl)) return compressed->values();
+  return {};
+}
+
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const std::optional<Memory> memory = memory_of(tensor);
+  if (!memory || memory->negated || memory->conjugated) return {};
+  at::Tensor copy = memory->dense ? at::detail::empty_strided_cpu(memory->sizes, memory->strides, memory->type)
+                                  : at::detail::empty_cpu(memory->sizes, memory->type);
+  if (memory->numel > 0) copy_elements(*memory, static_cast<std::byte*>(copy.mutable_data_ptr()));
+  return copy;
 }
 
 }  // namespace firstfault::measure

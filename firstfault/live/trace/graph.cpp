@@ -11,26 +11,27 @@ std::int32_t Graph::add(Node node) {
 }
 
 template <class Visit>
-void Graph::for_each_cause(const Node& node, Visit&& visit) const {
+void Graph::for_each_cause(const Node& node, bool meant, Visit&& visit) const {
   if (node.origin) {
     if (has(node.forward_node)) visit(node.forward_node);
     return;
   }
   for (const Edge& edge : node.inputs) {
-    if (has(edge.node) && !edge.intended) visit(edge.node);
+    if (has(edge.node) && (meant || !edge.intended)) visit(edge.node);
   }
 }
 
 std::vector<std::int32_t> Graph::origins_of(std::int32_t id) const {
   std::vector<char> seen(nodes_.size());
   std::vector<std::int32_t> found, open{id};
+  const bool meant = (*this)[id].intended;
   while (!open.empty()) {
     const auto at = open.back();
     open.pop_back();
     if (seen[at - first_]) continue;
     seen[at - first_] = 1;
     bool leads_on = false;
-    for_each_cause((*this)[at], [&](std::int32_t cause) {
+    for_each_cause((*this)[at], meant, [&](std::int32_t cause) {
       leads_on = true;
       open.push_back(cause);
     });
@@ -46,7 +47,7 @@ std::vector<std::int32_t> Graph::path(std::int32_t origin, std::int32_t id) cons
   std::vector<std::int32_t> queue{id};
   seen[id - first_] = 1;
   for (std::size_t head = 0; head < queue.size() && !seen[origin - first_]; ++head) {
-    for_each_cause((*this)[queue[head]], [&](std::int32_t cause) {
+    for_each_cause((*this)[queue[head]], (*this)[id].intended, [&](std::int32_t cause) {
       if (seen[cause - first_]) return;
       seen[cause - first_] = 1;
       towards[cause - first_] = queue[head];

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/ScalarType.h>
+
 #include "firstfault/events/origin.h"
 #include "firstfault/live/intercept/op_traits.h"
 #include "firstfault/live/intercept/place.h"
@@ -37,6 +39,8 @@ struct Node {
   bool intended = false;
   bool origin = false;
   bool requires_grad = false;
+  bool reads_gradient = false;       ///< of a watched parameter
+  bool compiled = false;             ///< outside: it came out of a region of torch.compile
   bool nested = false;               ///< made inside another op that is judged by its own outputs
   bool writes_leaf = false;          ///< an optimizer's write to a tensor that requires a gradient
   bool noted = false;                ///< as an origin that reached none so far
@@ -44,7 +48,9 @@ struct Node {
   std::int32_t carried_from = -1;    ///< collapsed to its origin; id of the value's node in the step before
   std::int32_t carried_origin = -1;  ///< and that of its origin there
   std::int64_t step = 0;
-  std::uint64_t number = 0;        ///< of the record
+  std::uint64_t number = 0;  ///< of the record
+  std::int64_t around = -1;  ///< backward: sequence number of the node around it
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
   std::int32_t item = -1;          ///< which tensor of a list output, -1: no list
   std::int32_t after = -1;         ///< module that ran last before it, for ops outside every module
   std::int32_t reader = -1;        ///< node of the first op that read this value
@@ -84,14 +90,14 @@ class Graph {
   std::int32_t add(Node node);
 
   /// Origins from which the value of `id` comes, earliest first. A backward origin whose forward op had a bad output
-  /// itself leads on to that.
+  /// itself leads on to that. Of an Inf that is meant: the op that wrote it.
   std::vector<std::int32_t> origins_of(std::int32_t id) const;
   /// Shortest way from `origin` to `id`, both included; {id} where none is known.
   std::vector<std::int32_t> path(std::int32_t origin, std::int32_t id) const;
 
  private:
   template <class Visit>
-  void for_each_cause(const Node& node, Visit&& visit) const;
+  void for_each_cause(const Node& node, bool meant, Visit&& visit) const;
 
   std::int32_t first_;
   std::vector<Node> nodes_;

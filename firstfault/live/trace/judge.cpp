@@ -10,7 +10,7 @@ namespace firstfault::trace {
 Judgement judge(const intercept::OpTraits& op, const OutputFacts& facts) {
   constexpr Judgement begins{true, false}, handed_on{false, false}, meant{false, true};
   const bool has_nan = facts.bits & kNaN;
-  if (facts.auxiliary && !has_nan) return meant;
+  if (facts.auxiliary) return meant;  // a NaN too: _ctc_loss leaves the padding of log_alpha unwritten
   if (facts.unintended_in) return handed_on;
   if (has_nan) return begins;  // a NaN is never meant, not even when an intended Inf made it
   const bool constant = facts.scalar && std::isinf(*facts.scalar);

@@ -13,7 +13,7 @@ struct OutputFacts {
   std::uint8_t unintended_in = 0;   ///< bits of bad operands
   std::uint8_t intended_in = 0;     ///< bits of operands whose Inf is meant
   bool only_first_argument = true;  ///< every bad operand is argument 0
-  bool auxiliary = false;           ///< an output that holds Inf in healthy steps
+  bool auxiliary = false;           ///< an output that holds Inf, or memory never written, in healthy steps
   bool writes_parameter = false;    ///< nobody means an Inf there
   std::optional<double> scalar;     ///< a non-finite number among the arguments
 };

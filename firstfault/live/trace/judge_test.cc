@@ -83,12 +83,12 @@ TEST(Judge, TheBiasOfAMatrixProductMayBeAMaskAndItsFactorsMayNot) {
   EXPECT_EQ(judge(traits, f), kBegins);
 }
 
-TEST(Judge, AnAuxiliaryOutputMayHoldInfButNoNan) {
+TEST(Judge, AnAuxiliaryOutputMayHoldInfAndMemoryNeverWritten) {
   OutputFacts f = facts(kNegInf);
   f.auxiliary = true;
   EXPECT_EQ(judge(op(), f), kMeant);
   f.bits = kNaN;
-  EXPECT_EQ(judge(op(), f), kBegins);
+  EXPECT_EQ(judge(op(), f), kMeant);
 }
 
 }  // namespace

@@ -1,12 +1,16 @@
 // Lookup of watched tensors by identity.
 #include "firstfault/live/trace/tensor_names.h"
 
+#include "firstfault/live/measure/scan.h"
+
 namespace firstfault::trace {
 namespace {
 
 std::uintptr_t storage_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return 0;
-  return reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl());
+  if (!tensor.defined()) return 0;
+  if (tensor.has_storage()) return reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl());
+  const at::Tensor values = measure::explicit_values(tensor);  // a sparse gradient
+  return values.defined() ? storage_of(values) : 0;
 }
 
 }  // namespace

@@ -43,24 +43,29 @@ class Tracer final : public intercept::Listener {
   /// Forgets everything but the names. Not while observing.
   void reset();
   /// Replaces the watched tensors. `modules` only ever grows: what was recorded goes on naming them by index.
+  /// While paused nothing is looked at, and what was known of tensors that are written is forgotten.
+  void pause(bool paused) { paused_.store(paused); }
   void set_names(std::vector<std::string> modules, std::vector<NamedTensor> tensors);
   /// Observation has ended: a step that is still open is judged as it stands.
   void finish();
 
   /// nullopt: no op seen here produced the tensor. `stopped`: observation has ended.
-  std::optional<Diagnosis> diagnose(const at::Tensor& tensor, bool stopped);
+  std::optional<Diagnosis> diagnose(const at::Tensor& whole, bool stopped);
   Run run();
 
  private:
   /// One output (or written argument) of an op that is ending.
   struct Output {
-    const at::Tensor* tensor;
+    const at::Tensor* whole;
+    at::Tensor values = {};  ///< of a sparse one; undefined for others
     std::int16_t item = -1;
     bool written = false;  ///< an argument that the op wrote
     bool auxiliary = false;
     bool scanned = false;
     std::uint8_t bits = 0;
     BatchLayout batch = {};
+    /// What is looked at.
+    const at::Tensor& tensor() const { return values.defined() ? values : *whole; }
   };
   using Outputs = c10::SmallVector<Output, 4>;
   struct Context;
@@ -91,9 +96,11 @@ class Tracer final : public intercept::Listener {
   void end_compute(Frame& frame, const at::RecordFunction& record);
   void end_alloc(const Frame& frame, const at::RecordFunction& record);
   void end_lift(const Frame& frame, const at::RecordFunction& record);
+  bool surely_finite(const Frame& frame, const Outputs& outputs);
   void settle(Frame& frame, Output& output, intercept::PlaceId exact);
   void write_slot(Frame& frame, const Output& output, intercept::PlaceId exact);
   void forget_written(Frame& frame);
+  void note_read_out(const Frame& frame);
   void note_absorbed(const Frame& frame, const Outputs& outputs);
   ForwardOp* remember_forward(Frame& frame, const at::RecordFunction& record);
 
@@ -107,7 +114,8 @@ class Tracer final : public intercept::Listener {
   std::vector<Edge> bad_inputs(Frame& frame, std::int32_t item);
   std::int32_t make_node(Frame& frame, const Output& output, intercept::PlaceId exact);
   std::int32_t add_node(Node node);
-  std::int32_t add_outside(const at::Tensor& tensor, std::uint8_t bits, bool unwritten);
+  const ForwardOp* compiled_region(const at::Tensor& tensor);
+  std::int32_t add_outside(const at::Tensor& tensor, std::uint8_t bits, bool unwritten, std::uint64_t number);
   void name_backward(Node& node, Frame& around);
   void keep_evidence(Node& node, Frame& frame, const Output& output);
 
@@ -121,7 +129,7 @@ class Tracer final : public intercept::Listener {
   void confirm_optimizer();
   void begin_optimizer();
   void end_optimizer();
-  std::int32_t node_in_sink(const at::Tensor& tensor, bool may_be_mask);
+  std::int32_t node_in_sink(const at::Tensor& whole, bool may_be_mask);
   void check_sink(const at::Tensor& tensor, const std::string& sink, bool may_be_mask = false);
   void check_gradients();
   void check_parameters();
@@ -153,16 +161,19 @@ class Tracer final : public intercept::Listener {
   ForwardOps forwards_;
   TensorNames names_;
   std::atomic<std::uint64_t> names_generation_{0};
-  std::size_t evidence_kept_ = 0;  ///< in graph_
+  std::atomic<bool> watching_{false};  ///< of names_, readable without the mutex
+  std::size_t evidence_kept_ = 0;      ///< in graph_
   std::vector<SinkHit> hits_;
   std::vector<SinkHit> guessed_hits_;  ///< of what may be an optimizer
   std::vector<std::int32_t> roots_;
+  ForwardOp compiled_backward_;  ///< that of the last compiled region to run backward; `bad_step` says when
   std::map<std::string, std::int64_t> uninspected_;
   std::vector<Reported> reported_;
   std::int64_t dropped_origins_ = 0;
   std::int64_t dropped_nodes_ = 0;
   std::int64_t unintended_ = 0;  ///< living unintended bad values; 0: no sink has to be checked
   std::int64_t step_ = 0;
+  std::atomic<bool> paused_{false};
   std::atomic<bool> optimizer_open_{false};
   std::atomic<bool> optimizer_ranges_{false};  ///< torch.optim marks its steps itself; no need to guess
   std::atomic<bool> model_entered_{false};
@@ -175,8 +186,14 @@ class Tracer final : public intercept::Listener {
   std::vector<std::uintptr_t> gradients_, parameters_;  ///< storages, sorted: where a hand-written optimizer begins
   std::atomic<std::int64_t> batch_size_{0};             ///< of the step, 0: not known yet
   std::atomic<bool> batch_void_{false};                 ///< something in this step contradicts it: no sample is named
-  std::uint64_t model_start_ = 0;                       ///< record that read the batch
-  std::atomic<std::int32_t> nodes_end_{0};              ///< of graph_, readable without the mutex
+  struct ReadOut {
+    std::int64_t step = -1;
+    std::int32_t node = -1;
+  };
+  ReadOut read_out_;                          ///< the last bad value that the program took out as a number
+  std::atomic<std::uint64_t> step_start_{0};  ///< record that began the step
+  std::uint64_t model_start_ = 0;             ///< record that read the batch
+  std::atomic<std::int32_t> nodes_end_{0};    ///< of graph_, readable without the mutex
 };
 
 }  // namespace firstfault::trace

@@ -1,7 +1,13 @@
 // What the tracer's source files share and nobody else needs.
 #pragma once
 
+#include <string_view>
+
 #include "firstfault/live/trace/tracer.h"
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace firstfault::trace {
 
@@ -10,7 +16,6 @@ struct Tracer::Context {
   Frame* around = nullptr;  ///< node or engine record of the backward, nullptr outside
   const OpTraits* judged;   ///< outermost op that is not composite
   const OpTraits* outer;    ///< outermost op
-  const Frame* outermost;   ///< its frame
 };
 
 /// State of a thread within one observation.
@@ -26,7 +31,7 @@ ThreadNotes& notes();
 
 inline bool may_hold_bad_values(const at::Tensor& tensor) {
   return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex()) && tensor.has_storage() &&
-         tensor.is_cpu();
+         tensor.is_cpu() && !tensor.is_nested();
 }
 
 inline std::uintptr_t identity_of(const at::Tensor& tensor) {
@@ -44,6 +49,15 @@ bool is_internal(const c10::StorageImpl* storage);
 bool is_leaf_parameter(const at::Tensor& tensor);
 /// The same, or a view of one.
 bool is_parameter_view(const at::Tensor& tensor);
+/// AOTAutograd wraps what it compiled into an autograd.Function of this name.
+inline constexpr std::string_view kCompiledFunction = "CompiledFunction";
+
+/// The autograd node that made a tensor, read without side effects; nullptr: none. `mutates`: by an in-place op.
+torch::autograd::Node* node_of(const at::Tensor& tensor, bool mutates);
+/// The innermost node that is open on this thread runs code of the program's own: a custom autograd.Function's.
+bool in_custom_node();
+/// Of the op, or of the one around it that was located.
+intercept::PlaceId place_of(const intercept::Frame& frame);
 std::string node_name(const char* record_name);
 
 }  // namespace firstfault::trace

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include <torch/csrc/autograd/function.h>
+
 #include "firstfault/live/measure/scan.h"
 #include "firstfault/live/trace/evidence/collect.h"
 #include "firstfault/live/trace/judge.h"
@@ -34,6 +36,13 @@ std::optional<double> nonfinite_scalar(const Frame& frame) {
 
 }  // namespace
 
+intercept::PlaceId place_of(const Frame& frame) {
+  auto& stack = intercept::frames();
+  auto place = frame.place;
+  for (int i = stack.depth() - 1; i >= 0 && place < 0; --i) place = stack[i].place;
+  return place;
+}
+
 std::string node_name(const char* record_name) {
   constexpr char prefix[] = "torch::autograd::";
   const bool qualified = std::strncmp(record_name, prefix, sizeof(prefix) - 1) == 0;
@@ -41,7 +50,7 @@ std::string node_name(const char* record_name) {
 }
 
 Tracer::Context Tracer::context(const Frame& frame) const {
-  Context context{nullptr, frame.traits, frame.traits, &frame};
+  Context context{nullptr, frame.traits, frame.traits};
   auto& stack = intercept::frames();
   int first = 0;
   for (int i = stack.depth() - 1; i >= 0; --i) {
@@ -56,10 +65,9 @@ Tracer::Context Tracer::context(const Frame& frame) const {
     if (around.traits->kind == intercept::OpKind::other) continue;
     if (!outer_found) {
       context.outer = around.traits;
-      context.outermost = &around;
       outer_found = true;
     }
-    if (!around.traits->composite && !around.transparent) {
+    if (!around.traits->composite && !around.traits->foreign && !around.transparent) {
       context.judged = around.traits;
       break;
     }
@@ -87,7 +95,7 @@ std::vector<Edge> Tracer::bad_inputs(Frame& frame, std::int32_t item) {
       edge.intended = slot->state & kIntended;
     } else if (!is_internal(input.tensor.storage().unsafeGetStorageImpl())) {
       const bool unwritten = slot && (slot->state & kUnwritten) && slot->is_of(input.tensor);
-      edge.node = add_outside(input.tensor, bits, unwritten);
+      edge.node = add_outside(input.tensor, bits, unwritten, frame.number);
       const bool mask = op.takes_mask && (op.passes_inf || input.argument == 0);
       if (graph_.has(edge.node)) {
         Node& node = graph_[edge.node];
@@ -112,7 +120,27 @@ std::int32_t Tracer::add_node(Node node) {
   return id;
 }
 
-std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bool unwritten) {
+// The region of torch.compile that made a tensor: the one around this op, the one of the tensor's own node, or, for a
+// gradient, the one that ran backward in this step. nullptr: none. PyNode::name() would take the interpreter's lock.
+const ForwardOp* Tracer::compiled_region(const at::Tensor& tensor) {
+  const auto named = [&](const ForwardOp* forward) {
+    const bool custom = forward && forward->op == &intercept::custom_function_traits() && forward->name >= 0;
+    return custom && forwards_.name(forward->name) == kCompiledFunction ? forward : nullptr;
+  };
+  auto& stack = intercept::frames();
+  for (int i = stack.depth() - 1; i >= 0; --i) {
+    if (stack[i].type != Frame::Type::node) continue;
+    if (const auto* region = named(forwards_.find(stack[i].sequence, stack[i].forward_thread))) return region;
+  }
+  if (auto* node = node_of(tensor, false)) {
+    const auto sequence = static_cast<std::int64_t>(node->sequence_nr());
+    if (const auto* region = named(forwards_.find(sequence, node->thread_id()))) return region;
+  }
+  if (compiled_backward_.bad_step != step_) return nullptr;
+  return names_.owner_of(identity_of(tensor)).role == TensorRole::gradient ? &compiled_backward_ : nullptr;
+}
+
+std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bool unwritten, std::uint64_t number) {
   if (graph_.full()) {
     ++dropped_nodes_;
     ++unintended_;
@@ -122,12 +150,21 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
   node.kind = unwritten ? Node::Kind::unwritten : Node::Kind::outside;
   node.bits = bits;
   node.step = step_;
-  node.number = records_.load(std::memory_order_relaxed);
+  node.number = number;
   node.phase = phase_now();
   node.origin = true;
   node.storage = identity_of(tensor);
+  node.dtype = tensor.scalar_type();
   node.shape = tensor.sizes().vec();
-  node.intended = !unwritten && !(bits & kNaN) && tensor.numel() == 1;  // a constant that somebody wrote down
+  if (const ForwardOp* region = compiled_region(tensor)) {
+    node.compiled = true;
+    node.module = region->module;
+    node.place = region->place;
+    if (region == &compiled_backward_) node.phase = Phase::backward;
+    if (node.phase == Phase::data) node.phase = Phase::forward;
+  }
+  // A single Inf is a constant that somebody wrote down.
+  node.intended = !unwritten && !node.compiled && !(bits & kNaN) && tensor.numel() == 1;
   if (!node.intended && evidence_kept_ < kMaxEvidence) {
     ++evidence_kept_;
     // A parameter is described as it is, not as the view of it that the op read.
@@ -146,6 +183,7 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
 
 void Tracer::name_backward(Node& node, Frame& around) {
   node.phase = Phase::backward;
+  node.around = around.sequence;
   std::string name = around.record->name();
   if (around.type == Frame::Type::engine) {
     const auto colon = name.find(": ");
@@ -178,10 +216,11 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
   node.item = output.item;
   node.nested = is_nested();
   node.phase = phase_now();
-  node.requires_grad = output.tensor->requires_grad();
-  node.writes_leaf = output.written && is_leaf_parameter(*output.tensor);
-  node.storage = identity_of(*output.tensor);
-  node.shape = output.tensor->sizes().vec();
+  node.requires_grad = output.whole->requires_grad();
+  node.writes_leaf = output.written && is_leaf_parameter(*output.whole);
+  node.storage = identity_of(output.tensor());
+  node.dtype = output.tensor().scalar_type();
+  node.shape = output.tensor().sizes().vec();
 
   const Context names = context(frame);
   node.op = names.judged;
@@ -194,21 +233,38 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
   }
   if (names.around) {
     name_backward(node, *names.around);
+    if (exact >= 0) {  // in code of the program's own
+      node.place = exact;
+      if (node.module < 0) node.module = places_->module_of(exact);
+    }
   } else {
-    node.place = exact >= 0 ? exact : names.outermost->place;
+    node.place = exact >= 0 ? exact : place_of(frame);
     node.module = node.place >= 0 ? places_->module_of(node.place) : -1;
     node.after = notes().last_module;
     if (node.module >= 0 && node.phase == Phase::data) node.phase = Phase::forward;
   }
 
+  if (op.selects) {  // what it left out is no cause
+    const auto left_out = [&](const Edge& edge) { return !(edge.bits & output.bits); };
+    if (!std::all_of(node.inputs.begin(), node.inputs.end(), left_out)) std::erase_if(node.inputs, left_out);
+  }
   OutputFacts facts;
   facts.bits = output.bits;
   facts.auxiliary = output.auxiliary;
   facts.writes_parameter = node.writes_leaf;
   facts.scalar = nonfinite_scalar(frame);
+  if (facts.scalar && !op.fills && read_out_.step == step_ && graph_.has(read_out_.node)) {
+    node.inputs.push_back({read_out_.node, graph_[read_out_.node].bits, false, -1, -1});
+  }
   for (const Edge& edge : node.inputs) {
     (edge.intended ? facts.intended_in : facts.unintended_in) |= edge.bits;
     facts.only_first_argument &= edge.argument == 0;
+  }
+  for (const Input& input : frame.inputs) {
+    const bool may_clip = node.phase == Phase::forward || node.phase == Phase::optimizer;
+    if (!may_clip || !input.floating || input.written) continue;
+    const Owner owner = names_.owner_of(identity_of(input.tensor));
+    node.reads_gradient |= owner.named && owner.role == TensorRole::gradient;
   }
   const Judgement verdict = judge(op, facts);
   node.origin = verdict.origin;
@@ -234,7 +290,7 @@ void Tracer::keep_evidence(Node& node, Frame& frame, const Output& output) {
   intercept::fail_here_if(intercept::FailPoint::evidence);
   if (evidence_kept_ >= kMaxEvidence) return;
   ++evidence_kept_;
-  OriginEvidence found = evidence::collect(frame, *output.tensor, output.item);
+  OriginEvidence found = evidence::collect(frame, output.tensor(), output.item);
   for (Operand& operand : found.operands) {
     if (operand.is_scalar_argument) continue;
     for (const Edge& edge : node.inputs) {
@@ -247,7 +303,7 @@ void Tracer::keep_evidence(Node& node, Frame& frame, const Output& output) {
   found.inner_op = node.inner->name;
   if (found.in_backward) found.inner_op = frame.traits->name;
   found.forward_op = node.forward_op;
-  node.sample = sample_at(*output.tensor, output.batch, found.index);
+  node.sample = sample_at(output.tensor(), output.batch, found.index);
   node.evidence = std::make_shared<const OriginEvidence>(std::move(found));
 }
 

@@ -1,9 +1,10 @@
 // The tracer at the start of an op: its arguments, its place, what its written arguments held before.
 #include <algorithm>
+#include <cctype>
 #include <cmath>
-#include <cstring>
+#include <string_view>
 
-#include <ATen/EmptyTensor.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "firstfault/live/measure/scan.h"
@@ -35,31 +36,40 @@ bool is_hidden() {
     const Frame& around = stack[i];
     if (around.type != Frame::Type::op) return false;
     if (around.hidden) return true;
-    if (around.is_compute() && !around.traits->delegates && !around.transparent) return true;
+    const bool open = around.traits->delegates || around.traits->foreign || around.transparent;
+    if (around.is_compute() && !open) return true;
   }
   return false;
 }
 
-// Without the dispatcher, which would show the copy to the program's own dispatch modes. Undefined where it is no
-// block.
-at::Tensor copy_of(const at::Tensor& tensor) {
-  const bool one_block = measure::can_scan(tensor) && tensor.is_non_overlapping_and_dense() && !tensor.is_neg() &&
-                         !tensor.is_conj() && tensor.numel() <= kMaxKeptOperand;
-  if (!one_block) return {};
-  at::Tensor copy = at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
-  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
-  return copy;
+// autograd's own end in a number, SqrtBackward0, or are known by name.
+bool is_custom_node(const Frame& node) {
+  const std::string_view name = node.record->name();
+  if (name.starts_with("torch::autograd::")) return name.find("CppNode<") != name.npos;
+  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name.back()));
 }
 
 }  // namespace
 
 ThreadNotes& notes() {
-  thread_local ThreadNotes state;
-  if (const auto now = intercept::generation(); state.generation != now) {
-    state = ThreadNotes{};
-    state.generation = now;
+  [[gnu::tls_model("initial-exec")]] thread_local ThreadNotes* known = nullptr;
+  if (!known) {
+    thread_local ThreadNotes state;
+    known = &state;
   }
-  return state;
+  if (const auto now = intercept::generation(); known->generation != now) {
+    *known = ThreadNotes{};
+    known->generation = now;
+  }
+  return *known;
+}
+
+bool in_custom_node() {
+  auto& stack = intercept::frames();
+  for (int i = stack.depth() - 1; i >= 0; --i) {
+    if (stack[i].type != Frame::Type::op) return stack[i].type == Frame::Type::node && is_custom_node(stack[i]);
+  }
+  return false;
 }
 
 bool reads_storage(const Frame& frame, const c10::StorageImpl* storage) {
@@ -74,7 +84,8 @@ bool is_nested() {
   auto& stack = intercept::frames();
   for (int i = stack.depth() - 1; i >= 0; --i) {
     if (stack[i].type != Frame::Type::op) return false;
-    if (stack[i].is_compute() && !stack[i].traits->composite && !stack[i].transparent) return true;
+    const bool open = stack[i].traits->composite || stack[i].traits->foreign || stack[i].transparent;
+    if (stack[i].is_compute() && !open) return true;
   }
   return false;
 }
@@ -115,6 +126,8 @@ void Tracer::on_op_start(Frame& frame, const at::RecordFunction& record) {
   frame.first_node = nodes_end_.load(std::memory_order_relaxed);
   read_inputs(frame, record);
   const bool outermost = is_outermost_compute(frame);
+  // A node of the program's own whose backward runs a forward: re-entrant checkpointing.
+  if (outermost && phase == Phase::backward && c10::GradMode::is_enabled() && in_custom_node()) locate(frame);
   if (outermost && phase != Phase::backward) {
     if (phase != Phase::optimizer) locate(frame);
     begin_step_if_pending(frame, phase);
@@ -131,13 +144,22 @@ void Tracer::read_inputs(Frame& frame, const at::RecordFunction& record) {
   std::int16_t argument = -1;
   const auto tensor = [&](const at::Tensor& value, std::int16_t item) {
     if (!value.defined()) return;
-    if (value.layout() == at::kStrided && !value.has_storage()) frame.transparent = true;
-    if (!value.has_storage()) return;
     Input input;
-    input.tensor = value;
+    if (value.has_storage()) {
+      // A subclass with __torch_dispatch__: the real ops are nested below.
+      if (value.key_set().has(c10::DispatchKey::Python)) frame.transparent = true;
+      input.tensor = value;
+    } else if (value.layout() == at::kStrided) {
+      frame.transparent = true;
+      return;
+    } else {
+      input.tensor = measure::explicit_values(value);
+      if (!input.tensor.defined()) return;
+      input.sparse = value;
+    }
     input.argument = argument;
     input.item = item;
-    input.floating = may_hold_bad_values(value);
+    input.floating = may_hold_bad_values(input.tensor);
     input.written = op.writes(argument);
     frame.inputs.push_back(std::move(input));
   };
@@ -169,19 +191,26 @@ void Tracer::look_before(Frame& frame, Input& input) {
     const std::lock_guard lock(intercept::observer_mutex());
     if (Slot* slot = slots_.find(input.tensor)) {
       slot->touched = frame.number;
-      known = (slot->state & kAnyBad) || slot->is_of(input.tensor);
+      // What an earlier step left there may have been written since by numpy; not where the optimizer goes on.
+      const bool fresh = optimizer_open_.load(std::memory_order_relaxed) ||
+                         slot->written >= step_start_.load(std::memory_order_relaxed);
+      known = (slot->state & kAnyBad) || (fresh && slot->is_of(input.tensor));
       unwritten = known && (slot->state & kUnwritten);
       input.before = known ? slot->state : 0;
       input.before_node = known ? slot->node : -1;
     }
   }
-  if (op.keep_operand && !overwritten) input.copy = copy_of(input.tensor);
+  const bool one_of_many = input.item >= 0 && optimizer_open_.load(std::memory_order_relaxed);
+  if (op.keep_operand && !overwritten && !one_of_many) {
+    if (input.tensor.numel() <= kMaxKeptOperand) input.copy = measure::copy_of(input.tensor);
+  }
+  input.looked_at = !overwritten;
   if (overwritten || (known && !unwritten)) return;
   const std::uint8_t bits = measure::scan(input.tensor);
   const std::lock_guard lock(intercept::observer_mutex());
   if (unwritten) {
     input.before = bits;
-    input.before_node = bits ? add_outside(input.tensor, bits, true) : -1;
+    input.before_node = bits ? add_outside(input.tensor, bits, true, frame.number) : -1;
     return;
   }
   Slot& slot = slots_.insert(input.tensor, frame.number);
@@ -189,7 +218,7 @@ void Tracer::look_before(Frame& frame, Input& input) {
   slot.state = bits;
   slot.node = -1;
   if (bits) {
-    slot.node = add_outside(input.tensor, bits, false);
+    slot.node = add_outside(input.tensor, bits, false, frame.number);
     const bool intended = graph_.has(slot.node) && graph_[slot.node].intended;
     if (intended) slot.state |= kIntended;
     if (!intended) ++unintended_;
@@ -224,12 +253,19 @@ void Tracer::locate(Frame& frame) {
   const intercept::PlacePredictor::Key key{frame.traits, reinterpret_cast<const void*>(parameters)};
   intercept::PlaceId place = thread.predictor.predict(key);
   if (place == intercept::PlacePredictor::kMustWalk) {
-    place = places_->here(owner_of_parameters(frame));
+    place = places_->here(owner_of_parameters(frame), /*with_stack=*/false);
     thread.predictor.learn(key, place);
   }
   if (parameters != 0) read_batch_size(frame);
   frame.place = place;
-  frame.has_place = true;
+  auto& stack = intercept::frames();  // an autograd.Function around it was called from there
+  for (int i = 0; i < stack.depth(); ++i) {
+    const bool custom = stack[i].type == Frame::Type::op && stack[i].traits->kind == intercept::OpKind::other;
+    if (custom && stack[i].place < 0) stack[i].place = place;
+  }
+  // A model's parameter may be read without calling the model.
+  if (parameters != 0 && !model_entered_.load(std::memory_order_relaxed) && owner_of_parameters(frame) >= 0)
+    model_entered_.store(true, std::memory_order_relaxed);
   const auto module = places_->module_of(place);
   if (module < 0) return;
   thread.last_module = module;

@@ -20,6 +20,13 @@ std::string unless_same(const intercept::OpTraits* op, const std::string& as) {
   return op && op->name != as ? op->name : std::string();
 }
 
+// An op with which a loader writes down what is missing, and not one that failed.
+bool marks(const Node& node) { return node.op && (node.op->fills || node.op->constant || node.op->pure_write); }
+
+NonFinite first_of(std::uint8_t bits) {
+  return bits & kNaN ? kNaN : bits & kPosInf ? kPosInf : bits & kNegInf ? kNegInf : kFinite;
+}
+
 // Origins that tell a person the same thing.
 bool same_story(const Origin& a, const Origin& b) {
   if (a.outcome == Outcome::fault && a.step != b.step) return false;
@@ -90,10 +97,14 @@ void Tracer::report_notes(std::vector<Reported>& into) {
     const bool counts =
         node.origin && !node.intended && !node.nested && !node.reported && !node.noted && node.carried_from < 0;
     if (!counts || node.step != step_) continue;
+    // On the way to the loss; or a norm of gradients, by which clipping divides.
+    const bool counts_without = node.reads_gradient;
     const auto& absorbers = absorbed[id - graph_.first()];
-    const bool by_arithmetic = std::any_of(absorbers.begin(), absorbers.end(),
-                                           [](const Absorber& a) { return !a.selects && a.requires_grad; });
-    const bool on_the_way = node.kind == Node::Kind::op && node.phase == Phase::forward && node.requires_grad;
+    const bool by_arithmetic = std::any_of(absorbers.begin(), absorbers.end(), [&](const Absorber& a) {
+      return !a.selects && (a.requires_grad || counts_without);
+    });
+    const bool on_the_way =
+        node.kind == Node::Kind::op && (counts_without || (node.phase == Phase::forward && node.requires_grad));
     graph_[id].noted = true;
     Reported fresh = describe(graph_, id);
     fresh.origin.outcome = absorbers.empty() ? Outcome::unused : Outcome::deselected;
@@ -106,7 +117,12 @@ Tracer::Reported Tracer::describe(const Graph& graph, std::int32_t id) const {
   const Node& node = graph[id];
   Origin origin;
   if (node.evidence) origin.evidence = *node.evidence;
-  if (origin.evidence.shape.empty()) origin.evidence.shape = node.shape;
+  if (!node.evidence) {  // beyond the cap, or an Inf that is meant
+    origin.evidence.op = op_of(node);
+    origin.evidence.first = first_of(node.bits);
+    origin.evidence.shape = node.shape;
+    origin.evidence.dtype = evidence::dtype_name(node.dtype);
+  }
   origin.device = "cpu";
   if (!batch_void_.load()) origin.sample = node.sample;
   origin.step = node.step;
@@ -126,9 +142,9 @@ Tracer::Reported Tracer::describe(const Graph& graph, std::int32_t id) const {
   if (const Owner owner = names_.owner_of(node.storage); owner.named && owner.role != TensorRole::buffer) {
     origin.param = owner.named->name;
   }
-  if (node.kind != Node::Kind::op || node.phase == Phase::data) {
+  if (node.kind != Node::Kind::op || (node.phase == Phase::data && marks(node))) {
     describe_outside(graph, node, origin);
-    if (graph.has(node.reader)) place = graph[node.reader].place;
+    if (graph.has(node.reader) && !node.compiled) place = graph[node.reader].place;
   }
   return {std::move(origin), place, id};
 }
@@ -136,6 +152,12 @@ Tracer::Reported Tracer::describe(const Graph& graph, std::int32_t id) const {
 // A tensor that was bad already: its role, and the op and module that read it first.
 void Tracer::describe_outside(const Graph& graph, const Node& node, Origin& origin) const {
   OriginEvidence& evidence = origin.evidence;
+  if (node.compiled) {
+    origin.op = evidence.op = kCompiledFunction;
+    evidence.role = TensorRole::compiled;
+    if (!origin.module.empty()) evidence.role_name = "in module '" + origin.module + "'";
+    return;
+  }
   if (graph.has(node.reader)) {
     const Node& reader = graph[node.reader];
     if (node.kind == Node::Kind::op) evidence.role_name = "made by " + op_of(node);
@@ -160,7 +182,8 @@ void Tracer::describe_outside(const Graph& graph, const Node& node, Origin& orig
     origin.phase = Phase::parameter;
   } else if (owner.named) {
     origin.phase = Phase::outside;
-  } else if (origin.phase == Phase::forward || origin.phase == Phase::data || node.phase == Phase::data) {
+  } else if (origin.phase == Phase::forward || origin.phase == Phase::data || node.phase == Phase::data ||
+             node.kind == Node::Kind::op) {
     origin.phase = Phase::data;
     evidence.role = TensorRole::batch;
   } else {
@@ -174,15 +197,34 @@ std::vector<PathStep> Tracer::describe_path(const Graph& graph, std::int32_t ori
   const Node& first = graph[origin];
   if (previous_.has(first.carried_origin) && &graph != &previous_) {
     steps = describe_path(previous_, first.carried_origin, first.carried_from);
-    steps.push_back({static_cast<std::int64_t>(first.number), describe_storage(first.storage, "a tensor kept"),
-                     names_.module(first.module), Phase::parameter, names_of(previous_[first.carried_from].bits)});
+    PathStep kept;
+    kept.op_number = static_cast<std::int64_t>(first.number);
+    kept.op = describe_storage(first.storage, "a tensor kept");
+    kept.module = names_.module(first.module);
+    kept.phase = Phase::parameter;
+    kept.holds = names_of(previous_[first.carried_from].bits);
+    steps.push_back(std::move(kept));
   }
+  std::int64_t around = -1;
   for (const auto id : graph.path(origin, target)) {
     const Node& node = graph[id];
     const bool is_link = id == origin && !steps.empty();
     if (node.nested || node.kind != Node::Kind::op || is_link) continue;
-    steps.push_back({static_cast<std::int64_t>(node.number), op_of(node), names_.module(node.module), node.phase,
-                     names_of(node.bits)});
+    if (!steps.empty() && node.around >= 0 && node.around == around) {  // another op inside the same node
+      steps.back().holds = names_of(node.bits);
+      continue;
+    }
+    around = node.around;
+    PathStep step;
+    step.op_number = static_cast<std::int64_t>(node.number);
+    step.op = op_of(node);
+    step.outer_op = node.backward_node.empty() ? unless_same(node.outer, step.op) : "";
+    step.module = names_.module(node.module);
+    step.phase = node.phase;
+    step.holds = names_of(node.bits);
+    step.shape = node.shape;
+    step.dtype = evidence::dtype_name(node.dtype);
+    steps.push_back(std::move(step));
   }
   return steps;
 }
@@ -212,15 +254,18 @@ std::vector<Origin> Tracer::with_stacks(std::vector<Reported> reported) {
   return origins;
 }
 
-std::optional<Diagnosis> Tracer::diagnose(const at::Tensor& tensor, bool stopped) {
+std::optional<Diagnosis> Tracer::diagnose(const at::Tensor& whole, bool stopped) {
   Diagnosis diagnosis;
+  const at::Tensor values = measure::explicit_values(whole);
+  const at::Tensor& tensor = values.defined() ? values : whole;
   std::vector<Reported> found;
   {
     const std::lock_guard lock(intercept::observer_mutex());
     if (!measure::can_scan(tensor)) return std::nullopt;
     Slot* slot = slots_.find(tensor);
+    if (slot && !(slot->state & kAnyBad) && !slot->is_of(tensor)) slot = nullptr;  // an address that was given out anew
     const bool named = names_.owner_of(identity_of(tensor)).named != nullptr;
-    if (!slot && !named) return std::nullopt;
+    if (!slot && !named && !compiled_region(tensor)) return std::nullopt;
     const auto scan = measure::scan_full(tensor);
     diagnosis.counts = scan.counts;
     diagnosis.shape = tensor.sizes().vec();
@@ -241,7 +286,7 @@ std::optional<Diagnosis> Tracer::diagnose(const at::Tensor& tensor, bool stopped
     }
     for (const auto origin : graph->origins_of(node)) {
       Reported one = describe(*graph, origin);
-      one.origin.outcome = Outcome::fault;
+      one.origin.outcome = (*graph)[origin].intended ? Outcome::intended : Outcome::fault;
       one.origin.sink = diagnosis.target;
       one.origin.path = describe_path(*graph, origin, node);
       report(found, std::move(one));

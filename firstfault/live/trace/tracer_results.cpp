@@ -28,16 +28,6 @@ torch::autograd::Node* node_behind_view(const at::Tensor& tensor) {
   return slices ? slices->fn.get() : nullptr;
 }
 
-// Read directly: Tensor::grad_fn() on a view may make a node and take a sequence number.
-torch::autograd::Node* node_of(const at::Tensor& tensor, bool mutates) {
-  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  if (!meta || !meta->grad_fn_) return nullptr;
-  if (mutates) {
-    if (auto* node = node_behind_view(tensor)) return node;
-  }
-  return meta->grad_fn_.get();
-}
-
 // fill_(tensor) and full(nan) do not.
 bool gives_finite_numbers(const Frame& frame) {
   const auto reads_tensor = [&](const Input& input) { return frame.traits->arguments[input.argument] == "value"; };
@@ -55,7 +45,23 @@ const at::Tensor* first_tensor(c10::ArrayRef<c10::IValue> values) {
   return nullptr;
 }
 
+// That their outputs may be bad: they take their exact place while they still can.
+void tell_enclosing_ops() {
+  auto& stack = intercept::frames();
+  for (int i = stack.depth() - 1; i >= 0 && stack[i].type == Frame::Type::op; --i) stack[i].child_bad = true;
+}
+
 }  // namespace
+
+// Read directly: Tensor::grad_fn() on a view may make a node and take a sequence number.
+torch::autograd::Node* node_of(const at::Tensor& tensor, bool mutates) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (!meta || !meta->grad_fn_) return nullptr;
+  if (mutates) {
+    if (auto* node = node_behind_view(tensor)) return node;
+  }
+  return meta->grad_fn_.get();
+}
 
 void Tracer::on_op_end(Frame& frame, const at::RecordFunction& record) {
   intercept::fail_here_if(FailPoint::op_end);
@@ -106,14 +112,22 @@ Tracer::Outputs Tracer::outputs_of(const Frame& frame, const at::RecordFunction&
   const OpTraits& op = *frame.traits;
   Outputs outputs;
   for (const Input& input : frame.inputs) {
-    if (input.written && input.floating)
-      outputs.push_back(Output{.tensor = &input.tensor, .item = input.item, .written = true});
+    if (!input.written || !input.floating) continue;
+    outputs.push_back(Output{.whole = &input.tensor, .item = input.item, .written = true});
+    if (!input.sparse.defined()) continue;
+    outputs.back().whole = &input.sparse;  // which may have other values by now
+    outputs.back().values = measure::explicit_values(input.sparse);
   }
   if (op.mutates) return outputs;
   const auto returned = [&](const at::Tensor& tensor, int index, std::int16_t item) {
     const bool auxiliary = (op.auxiliary >> std::min(index, 31)) & 1;
-    may_hold_bad_values(tensor) ? outputs.push_back(Output{.tensor = &tensor, .item = item, .auxiliary = auxiliary})
-                                : count_uninspected(tensor);
+    if (may_hold_bad_values(tensor)) {
+      outputs.push_back(Output{.whole = &tensor, .item = item, .auxiliary = auxiliary});
+    } else if (at::Tensor values = measure::explicit_values(tensor); may_hold_bad_values(values)) {
+      outputs.push_back(Output{.whole = &tensor, .values = std::move(values), .item = item, .auxiliary = auxiliary});
+    } else {
+      count_uninspected(tensor);
+    }
   };
   int index = 0;
   for (const auto& value : intercept::results_of(op, record)) {
@@ -128,37 +142,63 @@ Tracer::Outputs Tracer::outputs_of(const Frame& frame, const at::RecordFunction&
 }
 
 void Tracer::count_uninspected(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_floating_point()) return;
+  if (!tensor.defined() || !(tensor.is_floating_point() || tensor.is_complex() || tensor.is_quantized())) return;
   const bool strided = tensor.layout() == at::kStrided;
-  if (strided && tensor.is_cpu()) return;  // a wrapper: the ops below it are seen
-  const std::string what = strided ? "device " + tensor.device().str() : "layout " + c10::str(tensor.layout());
+  std::string what;
+  if (tensor.is_nested()) {
+    what = "nested tensor";
+  } else if (tensor.is_quantized()) {
+    what = std::string("quantized dtype ") + c10::toString(tensor.scalar_type());
+  } else if (!strided) {
+    what = "layout " + c10::str(tensor.layout());
+  } else if (tensor.is_cpu()) {
+    return;  // a wrapper: the ops below it are seen
+  } else {
+    what = "device " + tensor.device().str();
+  }
   const std::lock_guard lock(intercept::observer_mutex());
   ++uninspected_[what];
 }
 
 // What is surely scanned, without the lock: other threads go on meanwhile. Gives the bits of all.
 std::uint8_t Tracer::scan_outputs(const Frame& frame, Outputs& outputs) {
-  const bool known_finite = frame.traits->constant && gives_finite_numbers(frame);
+  const bool known_finite = frame.traits->constant ? gives_finite_numbers(frame) : surely_finite(frame, outputs);
   std::uint8_t bad = 0;
   for (Output& output : outputs) {
-    const auto* storage = output.tensor->storage().unsafeGetStorageImpl();
+    const auto* storage = output.tensor().storage().unsafeGetStorageImpl();
     const bool later = frame.traits->delegates || (!output.written && reads_storage(frame, storage));
     if (later && !known_finite) continue;
     intercept::fail_here_if(FailPoint::measure);
-    if (!known_finite) output.bits = measure::scan(*output.tensor);
+    if (!known_finite) output.bits = measure::scan(output.tensor());
     output.scanned = true;
     bad |= output.bits;
   }
   return bad;
 }
 
+// tensor.item(): what the program computes from the number cannot be seen.
+void Tracer::note_read_out(const Frame& frame) {
+  for (const Input& input : frame.inputs) {
+    if (!input.floating || !measure::scan(input.tensor)) continue;
+    const std::lock_guard lock(intercept::observer_mutex());
+    const Slot* slot = slots_.find(input.tensor);
+    if (slot && (slot->state & kAnyBad) && !(slot->state & kIntended)) read_out_ = {step_, slot->node};
+  }
+}
+
 void Tracer::end_compute(Frame& frame, const at::RecordFunction& record) {
   const OpTraits& op = *frame.traits;
+  if (op.reads_out) return note_read_out(frame);
   const bool forward_phase = !intercept::frames().in_backward();
   Outputs outputs = outputs_of(frame, record);
-  const bool bad = scan_outputs(frame, outputs) != 0;
+  const bool bad = scan_outputs(frame, outputs) != 0 || frame.child_bad;
+  if (bad) tell_enclosing_ops();
   // A bad value's place is always read off the live stack; only what a backward needs later may be a prediction.
-  const auto exact = bad && forward_phase ? places_->here(owner_of_parameters(frame)) : intercept::kNowhere;
+  auto exact = intercept::kNowhere;
+  if (bad && (forward_phase || in_custom_node())) {
+    const auto owner = phase_now() == Phase::optimizer ? -1 : owner_of_parameters(frame);
+    exact = places_->here(owner, /*with_stack=*/true);
+  }
 
   const std::lock_guard lock(intercept::observer_mutex());
   ForwardOp* forward = op.composite ? nullptr : remember_forward(frame, record);
@@ -168,7 +208,7 @@ void Tracer::end_compute(Frame& frame, const at::RecordFunction& record) {
     forward->bad_step = step_;
   }
   if (op.amp_check) amp_checked_ = true;
-  if (op.amp_update && !optimizer_called_) end_step();
+  if (op.amp_update && amp_checked_ && !optimizer_called_) end_step();  // a step that GradScaler skipped
   if (unintended_ > 0 && !op.composite && forward_phase) note_absorbed(frame, outputs);
 }
 
@@ -177,7 +217,7 @@ std::int32_t Tracer::settle_all(Frame& frame, Outputs& outputs, intercept::Place
   const BatchDims dims = batch_dims(frame);
   std::int32_t made = -1;
   for (Output& output : outputs) {
-    if (!dims.empty()) output.batch = infer_layout(frame, *output.tensor, dims, batch_size_.load());
+    if (!dims.empty()) output.batch = infer_layout(frame, output.tensor(), dims, batch_size_.load());
     const auto before = graph_.end();
     settle(frame, output, exact);
     if (graph_.end() > before && made < 0 && !output.auxiliary) made = graph_.end() - 1;
@@ -185,10 +225,39 @@ std::int32_t Tracer::settle_all(Frame& frame, Outputs& outputs, intercept::Place
   return made;
 }
 
+// Only of operands that an op of this step wrote: what is older may have been changed since by numpy.
+bool Tracer::surely_finite(const Frame& frame, const Outputs& outputs) {
+  const OpTraits& op = *frame.traits;
+  if ((!op.keeps_finite && !op.scales) || outputs.empty()) return false;
+  const at::Tensor& output = outputs.front().tensor();
+  const std::lock_guard lock(intercept::observer_mutex());
+  bool scaled = !op.scales;
+  const auto start = step_start_.load(std::memory_order_relaxed);
+  for (const Input& input : frame.inputs) {
+    if (input.written) {
+      if (op.overwrites(input.argument)) continue;
+      if (!input.looked_at || input.before) return false;
+    } else if (input.floating) {
+      if (op.scales && input.tensor.dim() == 0 && std::abs(measure::value_at(input.tensor, 0)) <= 1) {
+        scaled = true;
+        continue;
+      }
+      const Slot* slot = slots_.find(input.tensor);
+      const bool known = slot && slot->state == 0 && slot->written > 0 && slot->written >= start;
+      if (!known || !slot->is_of(input.tensor)) return false;
+    }
+    const bool narrows = input.floating && input.tensor.scalar_type() != output.scalar_type() &&
+                         input.tensor.itemsize() >= output.itemsize();
+    if (narrows || (input.floating && input.tensor.is_complex())) return false;
+  }
+  const auto finite = [](const auto& scalar) { return std::isfinite(scalar.value); };
+  return scaled && std::all_of(frame.scalars.begin(), frame.scalars.end(), finite);
+}
+
 // An op is judged by its own inputs and outputs; a composite only hands on what its child ops made.
 void Tracer::settle(Frame& frame, Output& output, intercept::PlaceId exact) {
   const OpTraits& op = *frame.traits;
-  const auto* storage = output.tensor->storage().unsafeGetStorageImpl();
+  const auto* storage = output.tensor().storage().unsafeGetStorageImpl();
   const Slot* slot = slots_.find(storage);
   const bool by_child = slot && slot->written >= frame.number && !(slot->state & kUnwritten);
   const std::uint8_t known = slot ? slot->state & kAnyBad : 0;
@@ -196,6 +265,8 @@ void Tracer::settle(Frame& frame, Output& output, intercept::PlaceId exact) {
     output.bits = known;
     return;
   }
+  // An op that is not PyTorch's own may have written more than its child ops did.
+  if (by_child && op.foreign && known && known == output.bits) return;
   if (by_child && op.delegates && !output.scanned) {
     output.bits = known;
     if (!known) return;
@@ -205,13 +276,13 @@ void Tracer::settle(Frame& frame, Output& output, intercept::PlaceId exact) {
       output.bits = known;
       return;
     }
-    output.bits = measure::scan(*output.tensor);
+    output.bits = measure::scan(output.tensor());
   }
   write_slot(frame, output, exact);
 }
 
 void Tracer::write_slot(Frame& frame, const Output& output, intercept::PlaceId exact) {
-  const at::Tensor& tensor = *output.tensor;
+  const at::Tensor& tensor = output.tensor();
   if (!output.bits) {
     Slot& slot = slots_.insert(tensor, frame.number);
     slot.written = slot.touched = frame.number;
@@ -240,7 +311,7 @@ void Tracer::note_absorbed(const Frame& frame, const Outputs& outputs) {
   const auto is_bad = [](const Output& output) { return output.bits != 0; };
   if (outputs.empty() || std::any_of(outputs.begin(), outputs.end(), is_bad)) return;
   const bool requires_grad = std::any_of(outputs.begin(), outputs.end(), [](const Output& output) {
-    return !output.written && output.tensor->requires_grad();
+    return !output.written && output.whole->requires_grad();
   });
   for (const Input& input : frame.inputs) {
     if (!input.floating) continue;
@@ -278,16 +349,15 @@ ForwardOp* Tracer::remember_forward(Frame& frame, const at::RecordFunction& reco
   fresh.thread = thread;
   fresh.op = frame.traits;
   auto& stack = intercept::frames();
-  fresh.place = frame.place;
-  for (int i = stack.depth() - 1; i >= 0 && fresh.place < 0; --i) fresh.place = stack[i].place;
+  fresh.place = place_of(frame);
   fresh.module = fresh.place >= 0 ? places_->module_of(fresh.place) : -1;
   fresh.after = notes().last_module;
   if (stack.in_backward()) {  // made by a backward: belongs to the op whose backward that is
     for (int i = stack.depth() - 1; i >= 0; --i) {
       if (stack[i].type != Frame::Type::node) continue;
       if (const ForwardOp* around = forwards_.find(stack[i].sequence, stack[i].forward_thread)) {
-        fresh.module = around->module;
-        fresh.place = around->place;
+        if (fresh.module < 0) fresh.module = around->module;
+        if (fresh.place < 0) fresh.place = around->place;
       }
       fresh.name = forwards_.intern(node_name(stack[i].record->name()));
       break;

@@ -1,5 +1,6 @@
 // The tracer between ops: phases, where a step begins and ends, and the sinks where a bad value does harm.
 #include <algorithm>
+#include <string_view>
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/GradMode.h>
@@ -27,11 +28,12 @@ Tracer::~Tracer() = default;
 Phase Tracer::phase_now() const {
   if (intercept::frames().in_backward()) return Phase::backward;
   if (optimizer_open_.load(kRelaxed) && !c10::GradMode::is_enabled()) return Phase::optimizer;
-  if (names_.watching() && !model_entered_.load(kRelaxed)) return Phase::data;
+  if (watching_.load(kRelaxed) && !model_entered_.load(kRelaxed)) return Phase::data;
   return Phase::forward;
 }
 
 bool Tracer::looks_at(Phase phase) const {
+  if (paused_.load(kRelaxed)) return false;
   if (options_.max_ops > 0 && records_.load(kRelaxed) > static_cast<std::uint64_t>(options_.max_ops)) return false;
   switch (phase) {
     case Phase::backward: return options_.backward;
@@ -58,13 +60,22 @@ void Tracer::on_node_start(Frame& frame) {
   if (roots_.size() < kMaxRoots) roots_.push_back(forward->bad_node);
 }
 
-void Tracer::on_node_end(Frame&) {
+void Tracer::on_node_end(Frame& frame) {
+  if (std::string_view(frame.record->name()).starts_with(kCompiledFunction)) {
+    const std::lock_guard lock(intercept::observer_mutex());
+    if (const ForwardOp* region = forwards_.find(frame.sequence, frame.forward_thread)) {
+      compiled_backward_ = *region;
+      compiled_backward_.bad_step = step_;
+    }
+  }
   if (backward_done_.load(kRelaxed) && gradients_stale_.load(kRelaxed)) return;
   gradients_stale_.store(true, kRelaxed);
   backward_done_.store(true, kRelaxed);
 }
 
 void Tracer::on_other_end(Frame& frame, const at::RecordFunction& record) {
+  const bool compiled = record.name() == kCompiledFunction;
+  const auto place = compiled ? places_->here(-1, /*with_stack=*/true) : intercept::kNowhere;
   const std::lock_guard lock(intercept::observer_mutex());
   const auto sequence = record.seqNr();
   const auto thread = record.threadId();
@@ -75,8 +86,10 @@ void Tracer::on_other_end(Frame& frame, const at::RecordFunction& record) {
   entry.thread = thread;
   entry.op = &intercept::custom_function_traits();
   entry.name = forwards_.intern(record.name());
-  entry.module = entry.after = notes().last_module;
-  (void)frame;
+  entry.after = notes().last_module;
+  entry.place = compiled ? place : frame.place;  // as an op inside it was located
+  entry.module = entry.place >= 0 ? places_->module_of(entry.place) : notes().last_module;
+  if (compiled) model_entered_.store(true, kRelaxed);
 }
 
 void Tracer::on_optimizer(bool begins) {
@@ -158,14 +171,16 @@ void Tracer::end_optimizer() {
 }
 
 // -1: finite, meant, or not inspected.
-std::int32_t Tracer::node_in_sink(const at::Tensor& tensor, bool may_be_mask) {
+std::int32_t Tracer::node_in_sink(const at::Tensor& whole, bool may_be_mask) {
+  const at::Tensor values = measure::explicit_values(whole);
+  const at::Tensor& tensor = values.defined() ? values : whole;
   if (!tensor.defined() || !measure::can_scan(tensor)) return -1;
   const std::uint8_t bits = measure::scan(tensor);
   if (!bits) return -1;
   const Slot* slot = slots_.find(tensor);
-  if (slot && (slot->state & kAnyBad) && graph_.has(slot->node)) return graph_[slot->node].intended ? -1 : slot->node;
   if (may_be_mask && bits == kNegInf) return -1;
-  const auto node = add_outside(tensor, bits, slot && (slot->state & kUnwritten));
+  if (slot && (slot->state & kAnyBad) && graph_.has(slot->node)) return graph_[slot->node].intended ? -1 : slot->node;
+  const auto node = add_outside(tensor, bits, slot && (slot->state & kUnwritten), records_.load(kRelaxed));
   Slot& fresh = slots_.insert(tensor, records_.load(kRelaxed));
   fresh.state = bits;
   fresh.node = node;
@@ -237,13 +252,14 @@ void Tracer::end_step() {
 }
 
 void Tracer::begin_step_if_pending(const Frame& frame, Phase phase) {
-  if (!step_pending_.load(kRelaxed) || phase == Phase::optimizer) return;
+  if (!step_pending_.load(kRelaxed) || phase == Phase::optimizer || frame.traits->amp_update) return;
   const std::lock_guard lock(intercept::observer_mutex());
   if (!step_pending_.exchange(false)) return;
   ++step_;
+  step_start_.store(frame.number, kRelaxed);
   if (!graph_.empty()) roll_graph();
   // The op that begins the step may be the model's first: locate() ran before the flags were reset.
-  if (frame.has_place && frame.place >= 0 && places_->module_of(frame.place) >= 0) model_entered_.store(true, kRelaxed);
+  if (frame.place >= 0 && places_->module_of(frame.place) >= 0) model_entered_.store(true, kRelaxed);
 }
 
 // Only what living storages still hold goes over into the next step, collapsed to its origin.
@@ -285,6 +301,7 @@ void Tracer::finish() {
 }
 
 void Tracer::reset() {
+  const std::lock_guard lock(intercept::observer_mutex());
   records_ = 0;
   slots_ = SlotTable();
   graph_ = previous_ = Graph();
@@ -301,7 +318,10 @@ void Tracer::reset() {
   gradients_stale_ = true;
   nodes_end_ = 0;
   batch_size_ = 0;
-  batch_void_ = false;
+  batch_void_ = paused_ = false;
+  compiled_backward_ = ForwardOp{};
+  read_out_ = {};
+  step_start_ = 0;
 }
 
 void Tracer::set_names(std::vector<std::string> modules, std::vector<NamedTensor> tensors) {
@@ -309,6 +329,7 @@ void Tracer::set_names(std::vector<std::string> modules, std::vector<NamedTensor
   fresh.assign(std::move(modules), std::move(tensors));
   const std::lock_guard lock(intercept::observer_mutex());
   names_generation_.fetch_add(1);
+  watching_.store(fresh.watching(), kRelaxed);
   names_.swap(fresh);  // the old names' tensors are dropped by `fresh`, which outlives the lock
 }
 

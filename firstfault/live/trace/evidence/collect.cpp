@@ -21,7 +21,16 @@ Operand read_tensor(const Input& input, const std::string& name, const OriginEvi
   operand.shape = input.tensor.sizes().vec();
   operand.was_overwritten = input.written;
   operand.is_scalar_argument = input.tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  if (at::isIntegralType(input.tensor.scalar_type(), /*includeBool=*/true)) {
+    operand.state = OperandState::finite;
+    const auto index = pointwise ? broadcast_index(input.tensor.sizes(), evidence.shape, evidence.index) : std::nullopt;
+    if (!index || input.written) return operand;
+    operand.value = measure::integer_at(input.tensor, ravel(*index, input.tensor.sizes()));
+    if (operand.value) operand.index = *index;
+    return operand;
+  }
   const at::Tensor& values = input.written ? input.copy : input.tensor;
+  if (input.written && input.looked_at && input.before == 0) operand.state = OperandState::finite;
   if (!values.defined() || !measure::can_scan(values)) return operand;
   const auto range = measure::range_of(values);
   operand.counts = range.bad.counts;
