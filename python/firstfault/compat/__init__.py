@@ -1,0 +1,1 @@
+"""Drop-in imports: the interfaces of tools that people already use, answered by firstfault."""
