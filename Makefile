@@ -1,12 +1,15 @@
 # make demo      the tool on a real model that fails by itself     make build     libraries, programs, Python package in .venv
-# make test      lint, C++ tests, Python tests                     make test-all  these, then installs and sanitizers
+# make test      lint, C++ tests, Python tests                     make test-all  these, then all the test-… below
 # make bench     what watching costs                               make setup, lint, format, tidy, clean
 # Each does its own set-up on Debian 12; the second time that costs seconds.
+
+# What `make test-all` runs after `make test`; .ci/run takes them in turn.
+LONG_TESTS := test-sanitize test-tsan test-fuzz test-install test-twins test-generated test-models test-slow
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .ONESHELL:
-.PHONY: setup build demo test test-all test-install test-sanitize bench lint format tidy clean
+.PHONY: setup build demo test test-all $(LONG_TESTS) bench lint format tidy clean
 
 PYTHON := $(CURDIR)/.venv/bin/python3
 BUILD := build
@@ -15,7 +18,13 @@ JOBS ?= $(shell nproc)
 export OMP_NUM_THREADS ?= 1
 
 SANITIZED := build/sanitized
-SANITIZER_OPTIONS := ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0 UBSAN_OPTIONS=print_stacktrace=1
+SANITIZER_OPTIONS := UBSAN_OPTIONS=print_stacktrace=1
+THREADED := build/tsan
+# No suppressions: one by library would hide our callbacks too, which LibTorch calls. Instead OpenMP gets one thread,
+# as the sanitizer does not see the barriers of libgomp's others.
+THREAD_OPTIONS := OMP_NUM_THREADS=1 TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1"
+FUZZED := build/fuzz
+FUZZ_SECONDS ?= 600
 
 # configure FOLDER OPTION...; an existing build folder configures itself again when it must.
 define functions
@@ -71,7 +80,8 @@ test:
 	$(PYTHON) -m pytest
 
 test-all: test
-	@$(MAKE) --no-print-directory test-sanitize test-install
+	@# nproc would say 1 to the inner make, as OMP_NUM_THREADS is exported
+	for part in $(LONG_TESTS); do $(MAKE) --no-print-directory JOBS=$(JOBS) $$part; done
 
 # From outside of the tree: the installed CMake package and the wheel, with README's own examples.
 test-install: build
@@ -86,6 +96,45 @@ test-sanitize:
 	compile $(SANITIZED)
 	say 6/6 "running them"
 	$(SANITIZER_OPTIONS) ctest --test-dir $(SANITIZED) -j $(JOBS) --output-on-failure --progress
+
+test-tsan:
+	@$(functions)
+	tools/setup.sh 6
+	say 5/6 "building the C++ tests with the thread sanitizer"
+	configure $(THREADED) -DFIRSTFAULT_SANITIZE=thread
+	compile $(THREADED)
+	say 6/6 "running them"
+	$(THREAD_OPTIONS) ctest --test-dir $(THREADED) -j $(JOBS) --output-on-failure --progress
+
+test-fuzz:
+	@$(functions)
+	tools/setup.sh 7
+	say 5/7 "clang, for libFuzzer"
+	tests/fuzz/install_clang.sh
+	say 6/7 "building tests/fuzz into $(FUZZED)/"
+	configure $(FUZZED) -DCMAKE_CXX_COMPILER=clang++ -DFIRSTFAULT_BUILD_FUZZ=ON
+	compile $(FUZZED) --target scan_fuzz
+	say 7/7 "fuzzing for $(FUZZ_SECONDS) seconds"
+	tests/fuzz/run.sh $(FUZZED) $(FUZZ_SECONDS)
+
+# The same faults in C++, at two optimisation levels, and in Python.
+test-twins: build
+	@$(functions)
+	compile $(BUILD) --target twins_O0 twins_O2
+	$(PYTHON) -m pytest tests/twins
+
+# The cases from more seeds.
+test-slow: build
+	@$(PYTHON) -m pytest -m slow
+
+# Faults of known origin in generated programs.
+test-generated: build
+	@for seed in 0 1 2; do $(PYTHON) -m tests.generated --seed $$seed --count 300; done
+
+# Healthy models, plain and traced.
+test-models: build
+	@$(PYTHON) -m pip --disable-pip-version-check install --quiet torch==2.13.0 -r tools/requirements-models.txt
+	$(PYTHON) -m tests.models.check
 
 bench: build
 	@$(PYTHON) -m benchmarks
