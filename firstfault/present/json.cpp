@@ -122,7 +122,7 @@ Json json(const PathStep& step) {
 Json json(const Uninspected& missed) { return {{"what", missed.what}, {"tensors", missed.tensors}}; }
 
 Json place(const Origin& origin) {
-  const bool known = !origin.stack.empty();
+  const bool known = !origin.stack.empty() && !origin.stack.front().file.empty();
   return {{"step", origin.step},
           {"op_number", origin.op_number},
           {"phase", firstfault::name_of(origin.phase)},

@@ -66,6 +66,24 @@ def test_a_value_from_a_compiled_region_names_the_region(backend, tracker):
     assert "in module 'model'" in culprit.because
 
 
+def test_a_value_that_one_kernel_of_a_region_hands_to_another_is_the_regions(tracker):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.second(torch.log(self.first(x) * 0.0))
+
+    model = Two()
+    compiled = torch.compile(model, backend="inductor")
+    with tracker:
+        tracker.watch(model)
+        loss = compiled(torch.ones(2, 4)).sum()
+    (culprit,) = tracker.diagnose(loss).culprits
+    assert (culprit.op, culprit.mechanism) == ("CompiledFunction", "compiled_region")
+
+
 def test_a_gradient_from_a_compiled_backward_names_the_region(tracker):
     class Root(nn.Module):
         def __init__(self):

@@ -278,3 +278,56 @@ def test_what_where_left_out_is_no_culprit(tracker):
     origin = only_culprit(tracker, y)
     assert (origin.op, origin.outer_op, origin.kind) == ("aten::_linalg_slogdet", "aten::logdet", "-Inf")
     assert origin.mechanism == "degenerate_decomposition"
+
+
+def test_a_clean_write_to_a_part_does_not_make_the_rest_clean(tracker):
+    array = numpy.ones((6, 2), dtype=numpy.float32)
+    array[5, 1] = NAN
+    x = torch.from_numpy(array)
+    with tracker:
+        x[0] = 0.0
+        x.div_(255.0)
+        y = torch.relu(x)
+    for tensor in (x, y):
+        assert only_culprit(tracker, tensor).mechanism == "bad_input"
+
+
+def test_a_cast_of_an_integer_that_half_precision_cannot_hold_is_named(tracker):
+    seconds = torch.tensor([1_700_000_000])
+    with tracker:
+        y = seconds.half() * 1
+        z = torch.arange(0, 100_000, 50_000, dtype=torch.float16)
+    assert only_culprit(tracker, y).op == "aten::_to_copy"
+    if not bool(torch.isfinite(z).all()):
+        assert only_culprit(tracker, z).op.startswith("aten::arange")
+
+
+def test_what_was_made_while_paused_is_not_known_by_the_memory_it_got(tracker):
+    x = torch.ones(5)
+    with tracker:
+        for _ in range(20):
+            y = torch.relu(x)
+            del y
+            tracker.pause()
+            z = torch.log(-x)
+            tracker.resume()
+            z.add_(1)
+            assert only_culprit(tracker, z).mechanism == "bad_input"
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_gradient_that_the_scaler_skips_is_a_note_also_in_a_fused_optimizer(fused):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with ff.trace() as tracker:
+        tracker.watch(model)
+        for step in range(3):
+            optimizer.zero_grad()
+            hidden = model(torch.ones(1, 2))
+            loss = (hidden * (torch.sqrt(model.weight * 0) if step == 1 else 1.0)).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [str(origin) for origin in tracker.origins() if origin.sink] == []
+    assert tracker.run().steps == 3

@@ -207,6 +207,7 @@ std::optional<double> integer_at(const at::Tensor& tensor, std::int64_t logical_
   for (std::int64_t d = tensor.dim(); d-- > 0; logical_index /= tensor.size(d)) {
     offset += logical_index % tensor.size(d) * tensor.stride(d);
   }
+  if (static_cast<std::size_t>(offset + 1) * tensor.itemsize() > tensor.storage().nbytes()) return {};
   const auto read = [&](auto type) {
     return static_cast<double>(static_cast<const decltype(type)*>(tensor.storage().data())[offset]);
   };

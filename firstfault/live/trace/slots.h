@@ -12,7 +12,8 @@
 namespace firstfault::trace {
 
 /// Slot state beyond the NonFinite bits.
-enum SlotBits : std::uint8_t { kIntended = 8, kUnwritten = 16 };
+/// kPartial: only a part of the storage was looked at.
+enum SlotBits : std::uint8_t { kIntended = 8, kUnwritten = 16, kPartial = 32 };
 
 struct Slot {
   c10::StorageImpl* storage = nullptr;

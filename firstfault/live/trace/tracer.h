@@ -99,7 +99,7 @@ class Tracer final : public intercept::Listener {
   bool surely_finite(const Frame& frame, const Outputs& outputs);
   void settle(Frame& frame, Output& output, intercept::PlaceId exact);
   void write_slot(Frame& frame, const Output& output, intercept::PlaceId exact);
-  void forget_written(Frame& frame);
+  void forget_written(const Frame& frame, const at::RecordFunction& record);
   void note_read_out(const Frame& frame);
   void note_absorbed(const Frame& frame, const Outputs& outputs);
   ForwardOp* remember_forward(Frame& frame, const at::RecordFunction& record);
@@ -166,6 +166,8 @@ class Tracer final : public intercept::Listener {
   std::vector<SinkHit> hits_;
   std::vector<SinkHit> guessed_hits_;  ///< of what may be an optimizer
   std::vector<std::int32_t> roots_;
+  std::atomic<bool> saw_compiled_{false};
+  ForwardOp compiled_forward_;   ///< the compiled region that is running; scratch
   ForwardOp compiled_backward_;  ///< that of the last compiled region to run backward; `bad_step` says when
   std::map<std::string, std::int64_t> uninspected_;
   std::vector<Reported> reported_;

@@ -34,6 +34,10 @@ inline bool may_hold_bad_values(const at::Tensor& tensor) {
          tensor.is_cpu() && !tensor.is_nested();
 }
 
+inline bool covers_storage(const at::Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel()) * tensor.itemsize() >= tensor.storage().nbytes();
+}
+
 inline std::uintptr_t identity_of(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl());
 }

@@ -129,6 +129,13 @@ const ForwardOp* Tracer::compiled_region(const at::Tensor& tensor) {
   };
   auto& stack = intercept::frames();
   for (int i = stack.depth() - 1; i >= 0; --i) {
+    const bool custom = stack[i].type == Frame::Type::op && stack[i].traits->kind == intercept::OpKind::other;
+    if (custom && stack[i].record->name() == kCompiledFunction) {
+      compiled_forward_ = ForwardOp{};
+      compiled_forward_.place = stack[i].place;
+      compiled_forward_.module = stack[i].place >= 0 ? places_->module_of(stack[i].place) : -1;
+      return &compiled_forward_;
+    }
     if (stack[i].type != Frame::Type::node) continue;
     if (const auto* region = named(forwards_.find(stack[i].sequence, stack[i].forward_thread))) return region;
   }
@@ -172,6 +179,7 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
     const at::Tensor* whole = !owner.named                         ? &tensor
                               : owner.role == TensorRole::gradient ? &owner.named->tensor.grad()
                                                                    : &owner.named->tensor;
+    if (!measure::can_scan(*whole)) whole = &tensor;  // a sparse one: its values
     auto found = std::make_shared<OriginEvidence>(evidence::describe_tensor(*whole));
     if (const auto dim = batch_dim_of(tensor, /*floating=*/true)) {
       node.sample = sample_at(tensor, layout_of(tensor, *dim, batch_size_.load()), found->index);
@@ -260,14 +268,14 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
     (edge.intended ? facts.intended_in : facts.unintended_in) |= edge.bits;
     facts.only_first_argument &= edge.argument == 0;
   }
+  const Judgement verdict = judge(op, facts);
+  node.origin = verdict.origin;
   for (const Input& input : frame.inputs) {
-    const bool may_clip = node.phase == Phase::forward || node.phase == Phase::optimizer;
+    const bool may_clip = node.origin && (node.phase == Phase::forward || node.phase == Phase::optimizer);
     if (!may_clip || !input.floating || input.written) continue;
     const Owner owner = names_.owner_of(identity_of(input.tensor));
     node.reads_gradient |= owner.named && owner.role == TensorRole::gradient;
   }
-  const Judgement verdict = judge(op, facts);
-  node.origin = verdict.origin;
   node.intended = verdict.intended;
   if (node.origin && !node.nested) keep_evidence(node, frame, output);
 

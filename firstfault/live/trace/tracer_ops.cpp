@@ -194,7 +194,7 @@ void Tracer::look_before(Frame& frame, Input& input) {
       // What an earlier step left there may have been written since by numpy; not where the optimizer goes on.
       const bool fresh = optimizer_open_.load(std::memory_order_relaxed) ||
                          slot->written >= step_start_.load(std::memory_order_relaxed);
-      known = (slot->state & kAnyBad) || (fresh && slot->is_of(input.tensor));
+      known = (slot->state & kAnyBad) || (fresh && slot->is_of(input.tensor) && !(slot->state & kPartial));
       unwritten = known && (slot->state & kUnwritten);
       input.before = known ? slot->state : 0;
       input.before_node = known ? slot->node : -1;
@@ -216,6 +216,7 @@ void Tracer::look_before(Frame& frame, Input& input) {
   Slot& slot = slots_.insert(input.tensor, frame.number);
   slot.written = 0;
   slot.state = bits;
+  if (!bits && !covers_storage(input.tensor)) slot.state = kPartial;
   slot.node = -1;
   if (bits) {
     slot.node = add_outside(input.tensor, bits, false, frame.number);
@@ -224,7 +225,7 @@ void Tracer::look_before(Frame& frame, Input& input) {
     if (!intended) ++unintended_;
     slots_.pin(slot, input.tensor);
   }
-  input.before = slot.state;
+  input.before = slot.state & ~static_cast<unsigned>(kPartial);
   input.before_node = slot.node;
 }
 
@@ -266,7 +267,7 @@ void Tracer::locate(Frame& frame) {
   // A model's parameter may be read without calling the model.
   if (parameters != 0 && !model_entered_.load(std::memory_order_relaxed) && owner_of_parameters(frame) >= 0)
     model_entered_.store(true, std::memory_order_relaxed);
-  const auto module = places_->module_of(place);
+  const auto module = place >= 0 ? places_->module_of(place) : -1;
   if (module < 0) return;
   thread.last_module = module;
   if (!model_entered_.load(std::memory_order_relaxed)) model_entered_.store(true, std::memory_order_relaxed);

@@ -305,11 +305,13 @@ Run Tracer::run() {
     if (!step_pending_.load()) {  // the open step as it stands, without ending it
       const auto hits = hits_.size();
       const auto graph = graph_;
+      const auto dropped = dropped_origins_;
       for (const auto root : roots_) {
         if (graph_.has(root)) hits_.push_back({root, "loss"});
       }
       report_step(all);
       graph_ = graph;
+      dropped_origins_ = dropped;
       hits_.resize(hits);
     }
     const bool open = step_ == 0 ? records_.load() > 0 : model_entered_.load() || backward_done_.load();

@@ -28,12 +28,18 @@ torch::autograd::Node* node_behind_view(const at::Tensor& tensor) {
   return slices ? slices->fn.get() : nullptr;
 }
 
+// As the type of the output holds them.
+double largest_trusted(const at::Tensor& output) {
+  if (output.is_complex() || output.itemsize() < 2) return -1;
+  return output.itemsize() == 2 ? 6e4 : 3e38;
+}
+
 // fill_(tensor) and full(nan) do not.
-bool gives_finite_numbers(const Frame& frame) {
+bool gives_finite_numbers(const Frame& frame, const at::Tensor& output) {
   const auto reads_tensor = [&](const Input& input) { return frame.traits->arguments[input.argument] == "value"; };
-  const auto is_finite = [](const auto& scalar) { return std::isfinite(scalar.value); };
+  const auto fits = [&](const auto& scalar) { return std::abs(scalar.value) <= largest_trusted(output); };
   return std::none_of(frame.inputs.begin(), frame.inputs.end(), reads_tensor) &&
-         std::all_of(frame.scalars.begin(), frame.scalars.end(), is_finite);
+         std::all_of(frame.scalars.begin(), frame.scalars.end(), fits);
 }
 
 const at::Tensor* first_tensor(c10::ArrayRef<c10::IValue> values) {
@@ -68,21 +74,31 @@ void Tracer::on_op_end(Frame& frame, const at::RecordFunction& record) {
   if (frame.hidden) return;
   if (frame.is_compute() && frame.observed) return end_compute(frame, record);
   const std::lock_guard lock(intercept::observer_mutex());
-  if (frame.is_compute()) forget_written(frame);
+  if (frame.is_compute()) forget_written(frame, record);
   if (!frame.traits->composite) remember_forward(frame, record);
   if (frame.traits->kind == OpKind::alloc) end_alloc(frame, record);
   if (frame.traits->lift) end_lift(frame, record);
 }
 
-// By an op that is not looked at: what was known of its written arguments holds no more.
-void Tracer::forget_written(Frame& frame) {
-  for (const Input& input : frame.inputs) {
-    Slot* slot = input.written && input.floating ? slots_.find(input.tensor) : nullptr;
-    if (!slot) continue;
+// By an op that is not looked at: what was known of the memory that it wrote holds no more.
+void Tracer::forget_written(const Frame& frame, const at::RecordFunction& record) {
+  const auto forget = [&](const at::Tensor& tensor) {
+    Slot* slot = may_hold_bad_values(tensor) ? slots_.find(tensor) : nullptr;
+    if (!slot) return;
     SlotTable::unpin(*slot);
     slot->state = 0;
+    slot->written = 0;
     slot->node = -1;
     slot->batch = {};
+  };
+  for (const Input& input : frame.inputs) {
+    if (input.written) forget(input.tensor);
+  }
+  if (frame.traits->mutates) return;
+  for (const auto& value : intercept::results_of(*frame.traits, record)) {
+    if (value.isTensor()) forget(value.toTensor());
+    if (!value.isTensorList()) continue;
+    for (const c10::IValue& element : value.toListRef()) forget(element.toTensor());
   }
 }
 
@@ -162,7 +178,9 @@ void Tracer::count_uninspected(const at::Tensor& tensor) {
 
 // What is surely scanned, without the lock: other threads go on meanwhile. Gives the bits of all.
 std::uint8_t Tracer::scan_outputs(const Frame& frame, Outputs& outputs) {
-  const bool known_finite = frame.traits->constant ? gives_finite_numbers(frame) : surely_finite(frame, outputs);
+  const bool known_finite = frame.traits->constant
+                                ? !outputs.empty() && gives_finite_numbers(frame, outputs.front().tensor())
+                                : surely_finite(frame, outputs);
   std::uint8_t bad = 0;
   for (Output& output : outputs) {
     const auto* storage = output.tensor().storage().unsafeGetStorageImpl();
@@ -233,7 +251,10 @@ bool Tracer::surely_finite(const Frame& frame, const Outputs& outputs) {
   const std::lock_guard lock(intercept::observer_mutex());
   bool scaled = !op.scales;
   const auto start = step_start_.load(std::memory_order_relaxed);
+  if (saw_compiled_.load(std::memory_order_relaxed)) return false;  // whose buffers no op is seen to write
   for (const Input& input : frame.inputs) {
+    if (!input.tensor.is_cpu()) return false;
+    if (!input.floating && !input.written && output.itemsize() <= 2) return false;  // a cast of integers may overflow
     if (input.written) {
       if (op.overwrites(input.argument)) continue;
       if (!input.looked_at || input.before) return false;
@@ -266,7 +287,7 @@ void Tracer::settle(Frame& frame, Output& output, intercept::PlaceId exact) {
     return;
   }
   // An op that is not PyTorch's own may have written more than its child ops did.
-  if (by_child && op.foreign && known && known == output.bits) return;
+  if (by_child && op.foreign && output.bits && !(output.bits & ~known)) return;
   if (by_child && op.delegates && !output.scanned) {
     output.bits = known;
     if (!known) return;
@@ -284,14 +305,16 @@ void Tracer::settle(Frame& frame, Output& output, intercept::PlaceId exact) {
 void Tracer::write_slot(Frame& frame, const Output& output, intercept::PlaceId exact) {
   const at::Tensor& tensor = output.tensor();
   if (!output.bits) {
+    const Slot* old = slots_.find(tensor);
+    const bool rest_known = old && old->is_of(tensor) && !(old->state & kPartial) && old->written > 0 &&
+                            old->written >= step_start_.load(std::memory_order_relaxed);
     Slot& slot = slots_.insert(tensor, frame.number);
     slot.written = slot.touched = frame.number;
-    const auto written_bytes = static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
-    const bool partial = output.written && written_bytes < tensor.storage().nbytes();
+    const bool partial = output.written && !covers_storage(tensor);
     if (partial && (slot.state & (static_cast<unsigned>(kAnyBad) | static_cast<unsigned>(kUnwritten))))
       return;  // the rest of the storage keeps its state
     if (slot.state & kAnyBad) SlotTable::unpin(slot);
-    slot.state = 0;
+    slot.state = partial && !rest_known ? kPartial : 0;
     slot.node = -1;
     slot.batch = output.batch;
     return;

@@ -89,7 +89,9 @@ void Tracer::on_other_end(Frame& frame, const at::RecordFunction& record) {
   entry.after = notes().last_module;
   entry.place = compiled ? place : frame.place;  // as an op inside it was located
   entry.module = entry.place >= 0 ? places_->module_of(entry.place) : notes().last_module;
-  if (compiled) model_entered_.store(true, kRelaxed);
+  if (!compiled) return;
+  model_entered_.store(true, kRelaxed);
+  saw_compiled_.store(true, kRelaxed);
 }
 
 void Tracer::on_optimizer(bool begins) {
@@ -153,7 +155,7 @@ void Tracer::confirm_optimizer() {
 void Tracer::begin_optimizer() {
   optimizer_open_.store(true, kRelaxed);
   check_roots();
-  if (unintended_ == 0) return;
+  if (unintended_ == 0 || amp_checked_) return;  // what GradScaler found, it skips: also inside a fused kernel
   check_gradients();
 }
 
@@ -322,6 +324,7 @@ void Tracer::reset() {
   compiled_backward_ = ForwardOp{};
   read_out_ = {};
   step_start_ = 0;
+  saw_compiled_ = false;
 }
 
 void Tracer::set_names(std::vector<std::string> modules, std::vector<NamedTensor> tensors) {
