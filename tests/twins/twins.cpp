@@ -279,7 +279,8 @@ struct RootFunction : torch::autograd::Function<RootFunction> {
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
                                                const torch::autograd::tensor_list& gradients) {
     const auto root = context->get_saved_variables()[0];
-    return {gradients[0] / (2 * root)};  // <- custom_function
+    const auto gradient = gradients[0] / (2 * root);  // <- custom_function
+    return {gradient};
   }
 };
 
