@@ -180,11 +180,12 @@ struct Elements {
     }
     return kFinite;
   }
-  // Beside an Inf, hypot passes over a quiet NaN and not over a signalling one.
-  double quiet(std::int64_t part) const {
-    return is_nan[part] ? std::numeric_limits<double>::quiet_NaN() : values[part];
+  // A magnitude; NaN where a part is, also beside an Inf, over which hypot would pass.
+  double number(std::int64_t i) const {
+    if (parts == 1) return values[i];
+    const bool nan = is_nan[2 * i] || is_nan[2 * i + 1];
+    return nan ? std::numeric_limits<double>::quiet_NaN() : std::hypot(values[2 * i], values[2 * i + 1]);
   }
-  double number(std::int64_t i) const { return parts == 1 ? values[i] : std::hypot(quiet(2 * i), quiet(2 * i + 1)); }
 };
 
 Range by_plain_loop(const Elements& elements) {
