@@ -3,9 +3,16 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "firstfault/events/fact.h"
+#include "firstfault/events/hypothesis.h"
 #include "firstfault/events/origin.h"
+#include "firstfault/events/setup.h"
+#include "firstfault/events/site.h"
+#include "firstfault/events/step_row.h"
+#include "firstfault/events/transition.h"
 
 namespace firstfault {
 
@@ -15,12 +22,27 @@ struct Uninspected {
   std::int64_t tensors = 0;
 };
 
+enum class RunState : std::uint8_t { recording, died, complete };
+
+constexpr std::string_view name_of(RunState state) noexcept {
+  constexpr std::string_view names[] = {"recording", "died", "complete"};
+  return names[static_cast<int>(state)];
+}
+
 struct Run {
   std::int64_t steps = 0;       ///< ended by an optimizer, and the open one once the model has run
   std::int64_t ops = 0;         ///< ops recorded
   std::vector<Origin> origins;  ///< faults first, in the order they happened; then swallowed; then notes
   std::vector<Uninspected> uninspected;
   std::vector<std::string> warnings;  ///< caps reached, the tool switched itself off and why, …
+
+  // Of a watched run; empty after a Trace.
+  RunState state = RunState::recording;
+  Setup setup;
+  std::vector<Site> sites;              ///< in the order in which they were first seen; only ever added to
+  std::vector<StepRow> rows;            ///< by step, ascending; older ones are thinned out
+  std::vector<Transition> transitions;  ///< by step
+  std::vector<Fact> facts;
 };
 
 /// The answer about one tensor.
