@@ -15,7 +15,7 @@ function(firstfault_install name)
   endforeach()
 endfunction()
 
-firstfault_install(core base events record reason present)
+firstfault_install(core base events detect record reason present)
 if(FIRSTFAULT_BUILD_LIVE)
   firstfault_install(live live)
 endif()
