@@ -15,8 +15,10 @@ std::string to_json(const Run& run, int indent = -1);
 std::string to_json(const Hypothesis& hypothesis, int indent = -1);
 /// An "explanation": the verdict and the hypotheses.
 std::string to_json(std::span<const Hypothesis> hypotheses, const Run& run, int indent = -1);
-/// With the site's own fields beside its index; `run` may be without that site.
-std::string to_json(const Transition& transition, const Run& run, int indent = -1);
+/// With the site's own fields beside its index.
+std::string to_json(const Transition& transition, const Site& site, int indent = -1);
+std::string to_json(const Evidence& evidence, int indent = -1);
+std::string to_json(const Health& health, int indent = -1);
 std::string to_json(const StepRow& row, int indent = -1);
 std::string to_json(const Site& site, int indent = -1);
 std::string to_json(const Fact& fact, int indent = -1);
