@@ -52,7 +52,7 @@ const char* name_of(Outcome outcome) {
   return "unused";
 }
 
-Json json(const std::optional<RowEvidence>& row) {
+Json row_object(const std::optional<RowEvidence>& row) {
   if (!row) return nullptr;
   return {
       {"dim", row->dim}, {"length", row->length}, {"neg_inf", row->neg_inf}, {"nan", row->nan}, {"index", row->index}};
@@ -77,11 +77,11 @@ Json place(const Origin& origin) {
 
 Json evidence(const Origin& origin) {
   const OriginEvidence& from = origin.evidence;
-  return {{"kind", kind(from.first)},   {"counts", json(from.output)},
-          {"index", from.index},        {"sample", integer(origin.sample)},
-          {"shape", from.shape},        {"dtype", from.dtype},
-          {"device", origin.device},    {"operands", list(from.operands)},
-          {"row", json(from.row)},      {"role", name_of(from.role)},
+  return {{"kind", kind(from.first)},    {"counts", json(from.output)},
+          {"index", from.index},         {"sample", integer(origin.sample)},
+          {"shape", from.shape},         {"dtype", from.dtype},
+          {"device", origin.device},     {"operands", list(from.operands)},
+          {"row", row_object(from.row)}, {"role", name_of(from.role)},
           {"role_name", from.role_name}};
 }
 
@@ -92,13 +92,13 @@ Json judgement(const Origin& origin) {
           {"path", list(origin.path)},          {"merged", origin.merged}};
 }
 
-Json json(const Diagnosis& diagnosis) {
+Json whole(const Diagnosis& diagnosis) {
   return {{"target", diagnosis.target},          {"shape", diagnosis.shape}, {"dtype", diagnosis.dtype},
           {"counts", json(diagnosis.counts)},    {"ops", diagnosis.ops},     {"note", diagnosis.note},
           {"culprits", list(diagnosis.culprits)}};
 }
 
-Json json(const Run& run) {
+Json whole(const Run& run) {
   Json out = {{"steps", run.steps},
               {"ops", run.ops},
               {"origins", list(run.origins)},
@@ -155,7 +155,7 @@ Json json(const Origin& origin) {
 Json json(const Uninspected& missed) { return {{"what", missed.what}, {"tensors", missed.tensors}}; }
 
 std::string to_json(const Origin& origin, int indent) { return document("origin", json(origin), indent); }
-std::string to_json(const Diagnosis& diagnosis, int indent) { return document("diagnosis", json(diagnosis), indent); }
-std::string to_json(const Run& run, int indent) { return document("run", json(run), indent); }
+std::string to_json(const Diagnosis& diagnosis, int indent) { return document("diagnosis", whole(diagnosis), indent); }
+std::string to_json(const Run& run, int indent) { return document("run", whole(run), indent); }
 
 }  // namespace firstfault::present
