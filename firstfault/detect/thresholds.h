@@ -19,7 +19,7 @@ inline constexpr double kExplodingLeave = 0.1;        ///< of the threshold and 
 inline constexpr double kVanishingShare =
     1e-4;  ///< of the L2 norm of all gradients [AT: first/last < 1e-3, first < 1e-4]
 inline constexpr double kStillLearning = 1e-3;  ///< least norm of all gradients: below it the run has converged; ours
-inline constexpr double kVanishingRise = 3;     ///< above this multiple of its own median it is on its way up; ours
+inline constexpr double kVanishingRise = 5;     ///< above this multiple of its own median it is on its way up; ours
 inline constexpr double kVanishingLeave = 10;   ///< times the thresholds: one decade
 inline constexpr int kVanishingSteps = 10;
 
