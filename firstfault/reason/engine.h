@@ -1,4 +1,5 @@
-// Judges recorded origins (which mechanism fits the evidence, what it means, what to do) and whole runs: why they failed.
+// Judges recorded origins (which mechanism fits the evidence, what it means, what to do) and whole runs: why they
+// failed.
 #pragma once
 
 #include <vector>
