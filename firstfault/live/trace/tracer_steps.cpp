@@ -252,6 +252,7 @@ void Tracer::end_step() {
   batch_void_.store(false, kRelaxed);
   backward_done_.store(false, kRelaxed);
   model_entered_.store(false, kRelaxed);
+  model_first_.store(0, kRelaxed);
   step_pending_.store(true, kRelaxed);
   steps_ended_.fetch_add(1, kRelaxed);
 }
