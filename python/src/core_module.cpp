@@ -17,7 +17,10 @@ namespace {
 PyObject* exception_for(Error::Kind kind) {
   switch (kind) {
     case Error::Kind::untracked: return PyExc_KeyError;
-    case Error::Kind::bad_value: return PyExc_ValueError;
+    case Error::Kind::bad_value:
+    case Error::Kind::unreadable: return PyExc_ValueError;
+    case Error::Kind::no_file: return PyExc_FileNotFoundError;
+    case Error::Kind::no_permission: return PyExc_PermissionError;
     case Error::Kind::misuse: break;
   }
   return PyExc_RuntimeError;
@@ -54,6 +57,9 @@ NB_MODULE(_core, m) {
   nanobind::register_exception_translator(&translate);
   bind_evidence(m);
   bind_origin(m);
+  bind_rows(m);
+  bind_setup(m);
+  bind_watch(m);
   bind_run(m);
   m.def("mechanisms", &mechanisms,
         "Every mechanism, in the order in which they are asked: name, condition, cause, reading, remedy.");
