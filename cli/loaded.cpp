@@ -1,0 +1,61 @@
+#include "cli/loaded.h"
+
+#include <fmt/format.h>
+
+#include "firstfault/base/names.h"
+#include "firstfault/reason/engine.h"
+#include "firstfault/record/read_run.h"
+
+namespace firstfault::cli {
+namespace {
+
+/// One step that the run got over, or that a replay cleared: no failure.
+bool is_note(const Hypothesis& hypothesis) {
+  return hypothesis.cause == "loss_spike" || hypothesis.cause == "healthy" || hypothesis.standing == Standing::refuted;
+}
+
+bool nothing_recorded(const Run& run) { return run.steps == 0 && run.rows.empty() && run.origins.empty(); }
+
+}  // namespace
+
+Loaded load(const std::string& path) {
+  Loaded loaded;
+  loaded.path = path;
+  loaded.run = read_run(path);
+  reason::explain(loaded.run);
+  loaded.hypotheses = reason::hypotheses(loaded.run);
+  loaded.verdict = judge(loaded.run, loaded.hypotheses);
+  return loaded;
+}
+
+Verdict judge(const Run& run, const std::vector<Hypothesis>& hypotheses) {
+  for (const Hypothesis& one : hypotheses)
+    if (!is_note(one)) return {Verdict::Kind::fault, one.cause, one.confidence, one.step};
+  return {nothing_recorded(run) ? Verdict::Kind::nothing_recorded : Verdict::Kind::healthy, "", 0, -1};
+}
+
+const char* name_of(Verdict::Kind kind) {
+  switch (kind) {
+    case Verdict::Kind::healthy: return "healthy";
+    case Verdict::Kind::fault: return "fault";
+    case Verdict::Kind::nothing_recorded: return "nothing recorded";
+  }
+  return "";
+}
+
+std::string to_text(const Verdict& verdict) {
+  if (verdict.kind != Verdict::Kind::fault) return name_of(verdict.kind);
+  return fmt::format("fault: {} (confidence {:.2f}), step {}", printable(verdict.cause), verdict.confidence,
+                     verdict.step);
+}
+
+void write_warnings(const Run& run, const Context& context) {
+  for (const std::string& warning : run.warnings) context.err << "firstfault: warning: " << printable(warning) << "\n";
+}
+
+std::string show_site(const Site& site) {
+  const std::string op = site.op.empty() ? "" : ", " + printable(site.op);
+  return fmt::format("{} ({}{})", printable(site.name.empty() ? site.module : site.name), name_of(site.role), op);
+}
+
+}  // namespace firstfault::cli
