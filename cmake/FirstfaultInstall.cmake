@@ -11,11 +11,11 @@ function(firstfault_install name)
           COMPONENT cpp)
   foreach(folder ${ARGN})
     install(DIRECTORY firstfault/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/firstfault COMPONENT cpp
-            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made.h" EXCLUDE)  # for tests
+            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made.h" EXCLUDE PATTERN "*_parts.h" EXCLUDE)  # for tests; internal
   endforeach()
 endfunction()
 
-firstfault_install(core base events record reason present)
+firstfault_install(core base events detect record reason present)
 if(FIRSTFAULT_BUILD_LIVE)
   firstfault_install(live live)
 endif()

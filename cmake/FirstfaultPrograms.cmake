@@ -31,7 +31,7 @@ if(FIRSTFAULT_BUILD_TESTS)
   enable_testing()
   find_package(GTest REQUIRED)
   include(GoogleTest)
-  firstfault_test_program(core_tests firstfault::core base events record reason present)
+  firstfault_test_program(core_tests firstfault::core base events detect record reason present)
   # Tests check JSON by parsing it.
   target_link_libraries(core_tests PRIVATE nlohmann_json::nlohmann_json)
   if(FIRSTFAULT_BUILD_LIVE)

@@ -39,5 +39,7 @@ std::string page(const std::string& text) {
 std::string to_html(const Origin& origin) { return page(to_text(origin)); }
 std::string to_html(const Diagnosis& diagnosis) { return page(to_text(diagnosis)); }
 std::string to_html(const Run& run) { return page(to_text(run)); }
+std::string to_html(const Hypothesis& hypothesis) { return page(to_text(hypothesis)); }
+std::string to_html(std::span<const Hypothesis> hypotheses, const Run& run) { return page(to_text(hypotheses, run)); }
 
 }  // namespace firstfault::present

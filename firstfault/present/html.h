@@ -1,6 +1,7 @@
 // A piece of HTML for notebooks: the sentence first, the facts below it.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "firstfault/record/run.h"
@@ -12,5 +13,7 @@ namespace firstfault::present {
 std::string to_html(const Origin& origin);
 std::string to_html(const Diagnosis& diagnosis);
 std::string to_html(const Run& run);
+std::string to_html(const Hypothesis& hypothesis);
+std::string to_html(std::span<const Hypothesis> hypotheses, const Run& run);
 
 }  // namespace firstfault::present

@@ -1,26 +1,12 @@
 // The JSON of docs/json.md. A key is always there; what is absent is null, "" or [].
 #include "firstfault/present/json.h"
 
-#include <cmath>
 #include <optional>
 
-#include <nlohmann/json.hpp>
+#include "firstfault/present/json_parts.h"
 
 namespace firstfault::present {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr int kSchemaVersion = 1;
-
-Json number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-
-Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
-Json integer(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json kind(NonFinite bit) {
   switch (bit) {
@@ -66,60 +52,11 @@ const char* name_of(Outcome outcome) {
   return "unused";
 }
 
-Json json(const Counts& counts) {
-  return {{"nan", counts.nan}, {"pos_inf", counts.pos_inf}, {"neg_inf", counts.neg_inf}};
-}
-
-Json json(const Operand& operand) {
-  return {{"name", operand.name},
-          {"dtype", operand.dtype},
-          {"shape", operand.shape},
-          {"is_scalar_argument", operand.is_scalar_argument},
-          {"was_overwritten", operand.was_overwritten},
-          {"state", name_of(operand.state)},
-          {"counts", json(operand.counts)},
-          {"value", number(operand.value)},
-          {"index", operand.index},
-          {"min", number(operand.min)},
-          {"max", number(operand.max)},
-          {"zeros", integer(operand.zeros)},
-          {"source", operand.source}};
-}
-
-Json json(const std::optional<RowEvidence>& row) {
+Json row_object(const std::optional<RowEvidence>& row) {
   if (!row) return nullptr;
   return {
       {"dim", row->dim}, {"length", row->length}, {"neg_inf", row->neg_inf}, {"nan", row->nan}, {"index", row->index}};
 }
-
-Json json(const SourceFrame& frame);
-Json json(const PathStep& step);
-Json json(const Uninspected& missed);
-Json json(const Origin& origin);
-
-template <class T>
-Json list(const std::vector<T>& items) {
-  Json out = Json::array();
-  for (const T& item : items) out.push_back(json(item));
-  return out;
-}
-
-Json json(const SourceFrame& frame) {
-  return {{"file", frame.file}, {"line", frame.line}, {"function", frame.function}};
-}
-
-Json json(const PathStep& step) {
-  return {{"op_number", step.op_number},
-          {"op", step.op},
-          {"outer_op", step.outer_op},
-          {"module", step.module},
-          {"phase", firstfault::name_of(step.phase)},
-          {"holds", step.holds},
-          {"shape", step.shape},
-          {"dtype", step.dtype}};
-}
-
-Json json(const Uninspected& missed) { return {{"what", missed.what}, {"tensors", missed.tensors}}; }
 
 Json place(const Origin& origin) {
   const bool known = !origin.stack.empty() && !origin.stack.front().file.empty();
@@ -140,11 +77,11 @@ Json place(const Origin& origin) {
 
 Json evidence(const Origin& origin) {
   const OriginEvidence& from = origin.evidence;
-  return {{"kind", kind(from.first)},   {"counts", json(from.output)},
-          {"index", from.index},        {"sample", integer(origin.sample)},
-          {"shape", from.shape},        {"dtype", from.dtype},
-          {"device", origin.device},    {"operands", list(from.operands)},
-          {"row", json(from.row)},      {"role", name_of(from.role)},
+  return {{"kind", kind(from.first)},    {"counts", json(from.output)},
+          {"index", from.index},         {"sample", integer(origin.sample)},
+          {"shape", from.shape},         {"dtype", from.dtype},
+          {"device", origin.device},     {"operands", list(from.operands)},
+          {"row", row_object(from.row)}, {"role", name_of(from.role)},
           {"role_name", from.role_name}};
 }
 
@@ -155,6 +92,59 @@ Json judgement(const Origin& origin) {
           {"path", list(origin.path)},          {"merged", origin.merged}};
 }
 
+Json whole(const Diagnosis& diagnosis) {
+  return {{"target", diagnosis.target},          {"shape", diagnosis.shape}, {"dtype", diagnosis.dtype},
+          {"counts", json(diagnosis.counts)},    {"ops", diagnosis.ops},     {"note", diagnosis.note},
+          {"culprits", list(diagnosis.culprits)}};
+}
+
+Json whole(const Run& run) {
+  Json out = {{"steps", run.steps},
+              {"ops", run.ops},
+              {"origins", list(run.origins)},
+              {"uninspected", list(run.uninspected)},
+              {"warnings", run.warnings}};
+  out.update(watched_part(run));
+  return out;
+}
+
+}  // namespace
+
+Json json(const Counts& counts) {
+  return {{"nan", counts.nan}, {"pos_inf", counts.pos_inf}, {"neg_inf", counts.neg_inf}};
+}
+
+Json json(const Operand& operand) {
+  return {{"name", operand.name},
+          {"dtype", operand.dtype},
+          {"shape", operand.shape},
+          {"is_scalar_argument", operand.is_scalar_argument},
+          {"was_overwritten", operand.was_overwritten},
+          {"state", name_of(operand.state)},
+          {"counts", json(operand.counts)},
+          {"value", number(operand.value)},
+          {"index", operand.index},
+          {"min", number(operand.min)},
+          {"max", number(operand.max)},
+          {"zeros", integer(operand.zeros)},
+          {"source", operand.source}};
+}
+
+Json json(const SourceFrame& frame) {
+  return {{"file", frame.file}, {"line", frame.line}, {"function", frame.function}};
+}
+
+Json json(const PathStep& step) {
+  return {{"op_number", step.op_number},
+          {"op", step.op},
+          {"outer_op", step.outer_op},
+          {"module", step.module},
+          {"phase", firstfault::name_of(step.phase)},
+          {"holds", step.holds},
+          {"shape", step.shape},
+          {"dtype", step.dtype}};
+}
+
 Json json(const Origin& origin) {
   Json out = place(origin);
   out.update(evidence(origin));
@@ -162,32 +152,10 @@ Json json(const Origin& origin) {
   return out;
 }
 
-Json json(const Diagnosis& diagnosis) {
-  return {{"target", diagnosis.target},          {"shape", diagnosis.shape}, {"dtype", diagnosis.dtype},
-          {"counts", json(diagnosis.counts)},    {"ops", diagnosis.ops},     {"note", diagnosis.note},
-          {"culprits", list(diagnosis.culprits)}};
-}
+Json json(const Uninspected& missed) { return {{"what", missed.what}, {"tensors", missed.tensors}}; }
 
-Json json(const Run& run) {
-  return {{"steps", run.steps},
-          {"ops", run.ops},
-          {"origins", list(run.origins)},
-          {"uninspected", list(run.uninspected)},
-          {"warnings", run.warnings}};
-}
-
-/// Names may hold any bytes: what is not UTF-8 becomes U+FFFD.
-template <class T>
-std::string document(const char* type, const T& value, int indent) {
-  Json out = {{"schema", kSchemaVersion}, {"type", type}};
-  out.update(json(value));
-  return out.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-}  // namespace
-
-std::string to_json(const Origin& origin, int indent) { return document("origin", origin, indent); }
-std::string to_json(const Diagnosis& diagnosis, int indent) { return document("diagnosis", diagnosis, indent); }
-std::string to_json(const Run& run, int indent) { return document("run", run, indent); }
+std::string to_json(const Origin& origin, int indent) { return document("origin", json(origin), indent); }
+std::string to_json(const Diagnosis& diagnosis, int indent) { return document("diagnosis", whole(diagnosis), indent); }
+std::string to_json(const Run& run, int indent) { return document("run", whole(run), indent); }
 
 }  // namespace firstfault::present

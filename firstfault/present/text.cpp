@@ -9,6 +9,7 @@
 
 #include "firstfault/base/names.h"
 #include "firstfault/base/numbers.h"
+#include "firstfault/present/text_parts.h"
 
 namespace firstfault::present {
 namespace {
@@ -16,14 +17,6 @@ namespace {
 constexpr std::size_t kPathHead = 4;
 constexpr std::size_t kPathTail = 4;
 constexpr std::size_t kFramesShown = 3;
-
-std::string line(std::string_view label, const std::string& text) {
-  return text.empty() ? "" : fmt::format("  {:<10} {}\n", label, text);
-}
-
-std::string plural(std::int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", show_count(count), noun, count == 1 ? "" : "s");
-}
 
 /// Without a file, the function and why there is none.
 std::string frame(const SourceFrame& frame) {
@@ -275,29 +268,6 @@ std::string indented(const std::string& text) {
 
 std::string lines_of(const Origin& origin);
 
-std::string numbered(std::string_view label, const std::vector<const Origin*>& origins) {
-  std::string text;
-  for (std::size_t i = 0; i < origins.size(); ++i)
-    text += fmt::format("\n{} {} of {}\n{}", label, i + 1, origins.size(), indented(lines_of(*origins[i])));
-  return text;
-}
-
-std::vector<const Origin*> with(const Run& run, Outcome outcome) {
-  std::vector<const Origin*> found;
-  for (const Origin& origin : run.origins)
-    if (origin.outcome == outcome) found.push_back(&origin);
-  return found;
-}
-
-std::string what_was_missed(const Run& run) {
-  std::string text;
-  for (const Uninspected& missed : run.uninspected)
-    text += fmt::format("Not inspected: {}, {}.\n", printable(missed.what), plural(missed.tensors, "tensor"));
-  for (const std::string& warning : run.warnings)
-    text += fmt::format("Note on the recording: {}\n", printable(warning));
-  return text.empty() ? "" : "\n" + text;
-}
-
 std::string lines_of(const Origin& origin) {
   std::string text = headline(origin);
   text += line("why", why(origin));
@@ -331,6 +301,7 @@ std::string lines_of(const Diagnosis& diagnosis) {
 }
 
 std::string lines_of(const Run& run) {
+  if (watched(run)) return summary_of(run);
   const auto faults = with(run, Outcome::fault);
   const auto swallowed = with(run, Outcome::swallowed);
   const auto notes = static_cast<std::int64_t>(run.origins.size() - faults.size() - swallowed.size());
@@ -344,12 +315,43 @@ std::string lines_of(const Run& run) {
   return text + what_was_missed(run);
 }
 
+}  // namespace
+
+std::string line(std::string_view label, const std::string& text) {
+  return text.empty() ? "" : fmt::format("  {:<10} {}\n", label, text);
+}
+
+std::string plural(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", show_count(count), noun, count == 1 ? "" : "s");
+}
+
+std::vector<const Origin*> with(const Run& run, Outcome outcome) {
+  std::vector<const Origin*> found;
+  for (const Origin& origin : run.origins)
+    if (origin.outcome == outcome) found.push_back(&origin);
+  return found;
+}
+
+std::string what_was_missed(const Run& run) {
+  std::string text;
+  for (const Uninspected& missed : run.uninspected)
+    text += fmt::format("Not inspected: {}, {}.\n", printable(missed.what), plural(missed.tensors, "tensor"));
+  for (const std::string& warning : run.warnings)
+    text += fmt::format("Note on the recording: {}\n", printable(warning));
+  return text.empty() ? "" : "\n" + text;
+}
+
 std::string without_last_newline(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }
 
-}  // namespace
+std::string numbered(std::string_view label, const std::vector<const Origin*>& origins) {
+  std::string text;
+  for (std::size_t i = 0; i < origins.size(); ++i)
+    text += fmt::format("\n{} {} of {}\n{}", label, i + 1, origins.size(), indented(lines_of(*origins[i])));
+  return text;
+}
 
 std::string to_text(const Origin& origin) { return without_last_newline(lines_of(origin)); }
 std::string to_text(const Diagnosis& diagnosis) { return without_last_newline(lines_of(diagnosis)); }

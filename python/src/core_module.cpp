@@ -54,6 +54,9 @@ NB_MODULE(_core, m) {
   nanobind::register_exception_translator(&translate);
   bind_evidence(m);
   bind_origin(m);
+  bind_rows(m);
+  bind_setup(m);
+  bind_watch(m);
   bind_run(m);
   m.def("mechanisms", &mechanisms,
         "Every mechanism, in the order in which they are asked: name, condition, cause, reading, remedy.");

@@ -33,7 +33,27 @@ void bind_diagnosis(nb::module_& m) {
   def_views(type);
 }
 
+void def_watched(nb::class_<Run>& type) {
+  type.def_prop_ro(
+          "state", [](const Run& r) { return std::string(name_of(r.state)); }, "'recording', 'died' or 'complete'.")
+      .def_ro("setup", &Run::setup, "Program, machine, model, optimizers.")
+      .def_ro("sites", &Run::sites, "Where something is measured, in the order in which it was first seen.")
+      .def_ro("rows", &Run::rows, "The numbers of the steps, ascending; older ones are thinned out.")
+      .def_prop_ro("transitions", &transitions_of, "When the state of a site changed, by step.")
+      .def_ro("facts", &Run::facts, "What was seen about the program that no series of numbers shows.");
+}
+
 }  // namespace
+
+std::vector<SitedTransition> transitions_of(const Run& run) {
+  std::vector<SitedTransition> out;
+  out.reserve(run.transitions.size());
+  for (const Transition& one : run.transitions) {
+    const auto index = static_cast<std::size_t>(one.site);
+    out.push_back({one, one.site >= 0 && index < run.sites.size() ? run.sites[index] : Site{}});
+  }
+  return out;
+}
 
 void bind_run(nb::module_& m) {
   bind_uninspected(m);
@@ -48,6 +68,7 @@ void bind_run(nb::module_& m) {
         return "<Run: " + counted(r.steps, "step") + ", " + counted(r.ops, "op") + ", " +
                counted(static_cast<std::int64_t>(r.origins.size()), "origin") + ">";
       });
+  def_watched(type);
   def_views(type);
 }
 
