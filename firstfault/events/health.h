@@ -7,6 +7,10 @@
 
 namespace firstfault {
 
+/// Measurements of a channel without one value other than 0, after which it counts as dead. SageMaker Debugger and
+/// AutoTrainer judge by one batch; units that are silent for most samples need more.
+inline constexpr int kDeadWindow = 16;
+
 /// Of one site in one step. Fractions are 0 to 1. NaN: not measured, or it has no meaning for this role. Statistics are
 /// of the finite elements, taken from a fixed sample of them where a tensor is large (a gradient's rms is exact).
 struct Health {
@@ -16,10 +20,11 @@ struct Health {
   float rms = kAbsent;          ///< root mean square; the value itself for a loss (signed)
   float absmax = kAbsent;
   float mean = kAbsent;
-  float zeros = kAbsent;        ///< fraction of elements that are exactly 0
-  float saturated = kAbsent;    ///< activation: fraction of elements at a flat end of the nonlinearity
-  float dead = kAbsent;         ///< activation: fraction of channels that gave 0 for every sample of the window
-  float varies = kAbsent;       ///< activation: std between samples over rms; 0: the output ignores the input
+  float zeros = kAbsent;      ///< fraction of elements that are exactly 0
+  float saturated = kAbsent;  ///< activation: fraction of elements at a flat end of the nonlinearity
+  float dead = kAbsent;    ///< activation: fraction of channels that gave 0 for every sample looked at, for kDeadWindow
+                           ///< measurements
+  float varies = kAbsent;  ///< activation: std between samples over rms; 0: the output ignores the input
   float columns = kAbsent;      ///< input, target: largest over smallest column scale (0 scales left out)
   float update = kAbsent;       ///< parameter: rms of the step's change over rms of the parameter before it
   float flips = kAbsent;        ///< gradient: cosine between this step's and the last step's (sampled), -1 to 1
@@ -27,6 +32,8 @@ struct Health {
   float second = kAbsent;       ///< optimizer: smallest non-zero sqrt(v) sampled; 0 where all are 0
   float eps = kAbsent;          ///< optimizer: eps as its dtype holds it
   float state_steps = kAbsent;  ///< optimizer: smallest number of steps that a parameter's state has seen; 0: no state
+
+  std::int32_t row = -1;  ///< input, target: index in dim 0 of the largest magnitude, where it stands out
 
   bool seen() const noexcept { return nonfinite >= 0; }
   bool bad() const noexcept { return nonfinite > 0; }

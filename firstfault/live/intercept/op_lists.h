@@ -2,7 +2,10 @@
 #pragma once
 
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
+
+#include "firstfault/live/intercept/op_traits.h"
 
 namespace firstfault::intercept::lists {
 
@@ -333,5 +336,22 @@ inline const NameSet kReductions{"sum",   "mean", "amax", "amin", "logsumexp", "
                                  "var",   "std",  "prod", "max",  "min",       "var_mean", "std_mean",
                                  "nansum"};
 inline const NameSet kRecurrent{"lstm", "gru", "rnn_tanh", "rnn_relu", "mkldnn_rnn_layer"};
+
+// What a watched run measures the outputs of.
+inline const std::unordered_map<std::string_view, Nonlinearity> kNonlinearities{
+    {"tanh", Nonlinearity::tanh},        {"sigmoid", Nonlinearity::sigmoid},  {"relu", Nonlinearity::relu},
+    {"relu6", Nonlinearity::bounded},    {"hardtanh", Nonlinearity::bounded}, {"hardsigmoid", Nonlinearity::bounded},
+    {"threshold", Nonlinearity::relu},   {"clamp_min", Nonlinearity::relu},   {"gelu", Nonlinearity::smooth},
+    {"silu", Nonlinearity::smooth},      {"mish", Nonlinearity::smooth},      {"elu", Nonlinearity::smooth},
+    {"hardswish", Nonlinearity::smooth}, {"softplus", Nonlinearity::smooth},  {"leaky_relu", Nonlinearity::smooth},
+    {"_softmax", Nonlinearity::softmax}};
+inline const NameSet kElementwiseLosses{"mse_loss",
+                                        "l1_loss",
+                                        "smooth_l1_loss",
+                                        "huber_loss",
+                                        "binary_cross_entropy",
+                                        "binary_cross_entropy_with_logits",
+                                        "soft_margin_loss"};
+inline const NameSet kFlat{"round", "sign", "sgn", "floor", "ceil", "trunc", "heaviside", "bernoulli"};
 
 }  // namespace firstfault::intercept::lists

@@ -63,6 +63,17 @@ BatchRule batch_rule(const OpTraits& traits, std::string_view base) {
   return BatchRule::unknown;
 }
 
+Nonlinearity nonlinearity_of(std::string_view base) {
+  const auto found = kNonlinearities.find(base);
+  return found == kNonlinearities.end() ? Nonlinearity::none : found->second;
+}
+
+LossFamily loss_family(std::string_view base) {
+  if (kElementwiseLosses.count(base)) return LossFamily::elementwise;
+  if (starts_with(base, "nll_loss") && base.find("backward") == base.npos) return LossFamily::log_probabilities;
+  return base == "cross_entropy_loss" ? LossFamily::classes : LossFamily::none;
+}
+
 void read_name(OpTraits& traits, std::string_view base) {
   traits.delegates = traits.composite || kDelegates.count(base) || starts_with(base, "_foreach_");
   traits.pure_write = kPureWrite.count(base);
@@ -80,6 +91,10 @@ void read_name(OpTraits& traits, std::string_view base) {
   traits.pointwise = kPointwise.count(without_foreach(base));
   traits.batch = batch_rule(traits, base);
   traits.reads_out = base == "_local_scalar_dense";
+  traits.nonlinearity = nonlinearity_of(base);
+  traits.loss = loss_family(base);
+  traits.flat = kFlat.count(base);
+  traits.routes = base == "topk";
   traits.amp_check = base == "_amp_foreach_non_finite_check_and_unscale";
   traits.amp_update = base == "_amp_update_scale";
   if (base == "_ctc_loss") traits.auxiliary = 1u << 1;                       // log_alpha: -Inf by design

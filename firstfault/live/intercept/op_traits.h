@@ -32,6 +32,24 @@ enum class BatchRule : std::uint8_t {
   recurrent,           ///< may hold time in dim 0: the batch is given up
 };
 
+/// Families of functions that flatten out somewhere, by where.
+enum class Nonlinearity : std::uint8_t {
+  none,
+  tanh,     ///< flat at -1 and 1
+  sigmoid,  ///< flat at 0 and 1
+  relu,     ///< 0 for everything negative
+  bounded,  ///< hardtanh, relu6, hardsigmoid: constant outside an interval
+  smooth,   ///< gelu, silu, elu, softplus …: flat at one end, in the limit
+  softmax,  ///< flat where one element of a row takes it all
+};
+
+enum class LossFamily : std::uint8_t {
+  none,
+  elementwise,        ///< compares prediction and target element by element: mse_loss, l1_loss …
+  log_probabilities,  ///< reads log-probabilities: nll_loss
+  classes,            ///< reads scores: cross_entropy_loss, before it is taken apart
+};
+
 struct OpTraits {
   const char* key = nullptr;           ///< address of the name in the op's schema
   std::string name;                    ///< "aten::add_"
@@ -58,8 +76,12 @@ struct OpTraits {
   BatchRule batch = BatchRule::unknown;
   bool keep_operand = false;  ///< in-place form of an op that a mechanism knows: keep what it overwrites
   bool reads_out = false;     ///< gives a number to the program: tensor.item()
-  bool amp_check = false;     ///< GradScaler's check for non-finite gradients
-  bool amp_update = false;    ///< GradScaler's update, the end of a step
+  Nonlinearity nonlinearity = Nonlinearity::none;
+  LossFamily loss = LossFamily::none;
+  bool flat = false;        ///< its derivative is 0 everywhere: round, sign, argmax
+  bool routes = false;      ///< topk
+  bool amp_check = false;   ///< GradScaler's check for non-finite gradients
+  bool amp_update = false;  ///< GradScaler's update, the end of a step
 
   std::uint64_t written = 0;    ///< bit i: argument i is written, by the schema
   std::uint64_t unmarked = 0;   ///< bit i: argument i is written though the schema does not say so

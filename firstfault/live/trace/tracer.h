@@ -53,6 +53,24 @@ class Tracer final : public intercept::Listener {
   std::optional<Diagnosis> diagnose(const at::Tensor& whole, bool stopped);
   Run run();
 
+  // For who watches a whole run.
+
+  Phase phase() const { return phase_now(); }
+  /// Counts up whenever a step has been judged.
+  std::uint64_t steps_ended() const noexcept { return steps_ended_.load(std::memory_order_relaxed); }
+  /// In on_node_start: the node is one that backward() was called on.
+  bool begins_backward() const;
+  /// The module that the calling thread was in last, -1: none.
+  std::int32_t last_module() const;
+  intercept::Places& places() noexcept { return *places_; }
+  /// Part of the batch, as far as can be seen: no watched tensor, and no op since the model was entered wrote it.
+  bool is_from_before_the_model(const at::Tensor& tensor);
+  /// How many origins of steps that have ended are known; a step with harm may also replace some.
+  std::size_t reported() const;
+  std::vector<Origin> reported_from(std::size_t first);
+  /// Begins anew with this number, after steps in which nothing was observed; keeps what was reported.
+  void resume_at(std::int64_t step);
+
  private:
   /// One output (or written argument) of an op that is ending.
   struct Output {
@@ -86,6 +104,7 @@ class Tracer final : public intercept::Listener {
   void read_inputs(Frame& frame, const at::RecordFunction& record);
   void look_before(Frame& frame, Input& input);
   void locate(Frame& frame);
+  void enter_model(const Frame& frame);
   std::int32_t owner_of_parameters(const Frame& frame);
 
   // tracer_results.cpp: it ends
@@ -137,6 +156,7 @@ class Tracer final : public intercept::Listener {
   void check_optimizer_state();
   void check_roots();
   void end_step();
+  void forget_values(std::int64_t step);
 
   // tracer_report.cpp: plain values for the reading half
   void report_step(std::vector<Reported>& into);
@@ -179,6 +199,8 @@ class Tracer final : public intercept::Listener {
   std::atomic<bool> optimizer_open_{false};
   std::atomic<bool> optimizer_ranges_{false};  ///< torch.optim marks its steps itself; no need to guess
   std::atomic<bool> model_entered_{false};
+  std::atomic<std::uint64_t> model_first_{0};  ///< record in which the model was entered
+  std::atomic<std::uint64_t> steps_ended_{0};
   std::atomic<bool> step_pending_{false};  ///< an optimizer step has ended; the next op begins another
   std::atomic<bool> backward_done_{false};
   std::atomic<bool> gradients_stale_{true};

@@ -26,6 +26,7 @@ struct ThreadNotes {
   std::int32_t last_module = -1;
   std::uint64_t top_ops = 0;  ///< ops that the program called outside any other
   std::uint64_t top_ops_at_root = 0;
+  bool at_root = false;  ///< the node that began last is one that backward() was called on
 };
 ThreadNotes& notes();
 

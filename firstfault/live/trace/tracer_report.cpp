@@ -296,6 +296,20 @@ std::optional<Diagnosis> Tracer::diagnose(const at::Tensor& whole, bool stopped)
   return diagnosis;
 }
 
+std::size_t Tracer::reported() const {
+  const std::lock_guard lock(intercept::observer_mutex());
+  return reported_.size();
+}
+
+std::vector<Origin> Tracer::reported_from(std::size_t first) {
+  std::vector<Reported> fresh;
+  {
+    const std::lock_guard lock(intercept::observer_mutex());
+    for (std::size_t i = first; i < reported_.size(); ++i) fresh.push_back(reported_[i]);
+  }
+  return with_stacks(std::move(fresh));
+}
+
 Run Tracer::run() {
   Run run;
   std::vector<Reported> all;

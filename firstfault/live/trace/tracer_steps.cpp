@@ -50,9 +50,11 @@ void Tracer::on_node_start(Frame& frame) {
   }
   // The first node after an op that the program called itself is the one that backward() was called on.
   ThreadNotes& thread = notes();
+  thread.at_root = false;
   constexpr int kEngineAndNode = 2;
   if (intercept::frames().backward_depth() != kEngineAndNode || thread.top_ops == thread.top_ops_at_root) return;
   thread.top_ops_at_root = thread.top_ops;
+  thread.at_root = true;
   const std::lock_guard lock(intercept::observer_mutex());
   const ForwardOp* forward = forwards_.find(frame.sequence, frame.forward_thread);
   if (!forward || forward->bad_step != step_ || !graph_.has(forward->bad_node)) return;
@@ -251,6 +253,7 @@ void Tracer::end_step() {
   backward_done_.store(false, kRelaxed);
   model_entered_.store(false, kRelaxed);
   step_pending_.store(true, kRelaxed);
+  steps_ended_.fetch_add(1, kRelaxed);
 }
 
 void Tracer::begin_step_if_pending(const Frame& frame, Phase phase) {
@@ -261,7 +264,7 @@ void Tracer::begin_step_if_pending(const Frame& frame, Phase phase) {
   step_start_.store(frame.number, kRelaxed);
   if (!graph_.empty()) roll_graph();
   // The op that begins the step may be the model's first: locate() ran before the flags were reset.
-  if (frame.place >= 0 && places_->module_of(frame.place) >= 0) model_entered_.store(true, kRelaxed);
+  if (frame.place >= 0 && places_->module_of(frame.place) >= 0) enter_model(frame);
 }
 
 // Only what living storages still hold goes over into the next step, collapsed to its origin.
@@ -304,6 +307,21 @@ void Tracer::finish() {
 
 void Tracer::reset() {
   const std::lock_guard lock(intercept::observer_mutex());
+  reported_.clear();
+  uninspected_.clear();
+  dropped_origins_ = dropped_nodes_ = 0;
+  forget_values(0);
+}
+
+void Tracer::resume_at(std::int64_t step) {
+  const std::lock_guard lock(intercept::observer_mutex());
+  forget_values(step);
+}
+
+bool Tracer::begins_backward() const { return notes().at_root; }
+std::int32_t Tracer::last_module() const { return notes().last_module; }
+
+void Tracer::forget_values(std::int64_t step) {
   records_ = 0;
   slots_ = SlotTable();
   graph_ = previous_ = Graph();
@@ -311,9 +329,8 @@ void Tracer::reset() {
   evidence_kept_ = 0;
   hits_.clear();
   roots_.clear();
-  uninspected_.clear();
-  reported_.clear();
-  dropped_origins_ = dropped_nodes_ = unintended_ = step_ = 0;
+  unintended_ = 0;
+  step_ = step;
   optimizer_open_ = optimizer_ranges_ = model_entered_ = step_pending_ = backward_done_ = guessed_optimizer_ = false;
   guessed_hits_.clear();
   guessed_write_ = optimizer_called_ = amp_checked_ = false;
