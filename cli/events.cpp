@@ -4,7 +4,6 @@
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/loaded.h"
-#include "firstfault/present/json.h"
 #include "firstfault/present/text.h"
 #include "firstfault/record/read_run.h"
 
@@ -21,7 +20,7 @@ void write_json(const std::string& path, const Run& run, const Context& context)
   json["file"] = path;
   json["state"] = name_of(run.state);
   json["events"] = Json::array();
-  for (const Transition& one : run.transitions) json["events"].push_back(part(present::to_json(one, run)));
+  for (const Transition& one : run.transitions) json["events"].push_back(to_json(run, one));
   json["warnings"] = run.warnings;
   context.out << dump(json);
 }

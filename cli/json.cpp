@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "firstfault/present/json.h"
+
 namespace firstfault::cli {
 
 Json document(const char* type) { return {{"schema", 1}, {"type", type}}; }
@@ -31,6 +33,12 @@ Json to_json(const Verdict& verdict) {
           {"cause", or_null(verdict.cause)},
           {"confidence", fault ? Json(verdict.confidence) : Json(nullptr)},
           {"step", verdict.step < 0 ? Json(nullptr) : Json(verdict.step)}};
+}
+
+Json to_json(const Run& run, const Transition& transition) {
+  const auto index = static_cast<std::size_t>(transition.site);
+  const bool known = transition.site >= 0 && index < run.sites.size();
+  return part(present::to_json(transition, known ? run.sites[index] : Site{}));
 }
 
 }  // namespace firstfault::cli

@@ -24,5 +24,6 @@ Json or_null(const std::string& text);  ///< "": null
 Json measured(double value);            ///< NaN: null; Inf: "inf", "-inf"
 
 Json to_json(const Verdict& verdict);
+Json to_json(const Run& run, const Transition& transition);
 
 }  // namespace firstfault::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "firstfault/base/names.h"
+#include "firstfault/present/causes.h"
 #include "firstfault/reason/engine.h"
 #include "firstfault/record/read_run.h"
 
@@ -45,17 +46,12 @@ const char* name_of(Verdict::Kind kind) {
 
 std::string to_text(const Verdict& verdict) {
   if (verdict.kind != Verdict::Kind::fault) return name_of(verdict.kind);
-  return fmt::format("fault: {} (confidence {:.2f}), step {}", printable(verdict.cause), verdict.confidence,
-                     verdict.step);
+  return fmt::format("fault in step {}: {} [{}], confidence {:.2f}", verdict.step,
+                     present::words_for_cause(verdict.cause), printable(verdict.cause), verdict.confidence);
 }
 
 void write_warnings(const Run& run, const Context& context) {
   for (const std::string& warning : run.warnings) context.err << "firstfault: warning: " << printable(warning) << "\n";
-}
-
-std::string show_site(const Site& site) {
-  const std::string op = site.op.empty() ? "" : ", " + printable(site.op);
-  return fmt::format("{} ({}{})", printable(site.name.empty() ? site.module : site.name), name_of(site.role), op);
 }
 
 }  // namespace firstfault::cli

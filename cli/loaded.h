@@ -33,14 +33,11 @@ Loaded load(const std::string& path);
 /// Of a run and its hypotheses, best first. Notes (causes that are no failure, and what a replay refuted) are no fault.
 Verdict judge(const Run& run, const std::vector<Hypothesis>& hypotheses);
 
-/// "healthy", "fault: lr_too_high (0.92), from step 37", "nothing recorded".
+/// "healthy", "fault in step 37: learning rate too high [lr_too_high], confidence 0.92", "nothing recorded".
 std::string to_text(const Verdict& verdict);
 const char* name_of(Verdict::Kind kind);
 
 /// What the reader has to say about the file, to stderr.
 void write_warnings(const Run& run, const Context& context);
-
-/// "model.act1 (activation, aten::tanh)", printable.
-std::string show_site(const Site& site);
 
 }  // namespace firstfault::cli

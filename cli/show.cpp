@@ -16,6 +16,7 @@
 #include "firstfault/base/names.h"
 #include "firstfault/base/numbers.h"
 #include "firstfault/present/json.h"
+#include "firstfault/present/text.h"
 
 namespace firstfault::cli {
 namespace {
@@ -90,7 +91,7 @@ std::string sites_text(const Run& run, const Style& style) {
   for (const Transition* one : sick) {
     if (cells.size() == kSitesShown) break;
     const Site& site = run.sites[static_cast<std::size_t>(one->site)];
-    cells.push_back({show_site(site), std::string(name_of(one->to)), "since step " + show_count(one->step),
+    cells.push_back({present::to_text(site), std::string(name_of(one->to)), "since step " + show_count(one->step),
                      cell(one->value), std::isnan(one->baseline) ? "" : "usually " + cell(one->baseline)});
   }
   using enum Align;
@@ -140,7 +141,7 @@ Json json_of(const Loaded& loaded, const Arguments& arguments) {
   json["rows"] = Json::array();
   for (const StepRow* row : last_rows(run, arguments.rows)) json["rows"].push_back(part(present::to_json(*row)));
   json["not_healthy"] = Json::array();
-  for (const Transition* one : not_healthy(run)) json["not_healthy"].push_back(part(present::to_json(*one, run)));
+  for (const Transition* one : not_healthy(run)) json["not_healthy"].push_back(to_json(run, *one));
   json["uninspected"] = Json::array();
   for (const Uninspected& one : run.uninspected)
     json["uninspected"].push_back({{"what", one.what}, {"tensors", one.tensors}});
