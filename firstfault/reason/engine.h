@@ -1,6 +1,10 @@
-// Judges recorded origins: which mechanism fits the evidence, what it means, what to do.
+// Judges recorded origins (which mechanism fits the evidence, what it means, what to do) and whole runs: why they
+// failed.
 #pragma once
 
+#include <vector>
+
+#include "firstfault/events/hypothesis.h"
 #include "firstfault/record/run.h"
 
 namespace firstfault::reason {
@@ -10,5 +14,9 @@ namespace firstfault::reason {
 void explain(Origin& origin);
 void explain(Run& run);
 void explain(Diagnosis& diagnosis);
+
+/// Why the run failed, best first; none for a healthy one. Origins that are not explained yet are explained on a copy.
+/// One cause, one hypothesis: what follows from it is listed as its evidence. Pure, as above.
+std::vector<Hypothesis> hypotheses(const Run& run);
 
 }  // namespace firstfault::reason

@@ -1,0 +1,98 @@
+// Asks the rules in their order and ranks what they say.
+#include <algorithm>
+#include <map>
+
+#include "firstfault/reason/engine.h"
+#include "firstfault/reason/rules/rule.h"
+
+namespace firstfault::reason {
+namespace {
+
+constexpr std::size_t kMostEffects = 8;
+constexpr double kLeast = 0.1;  ///< below it a rival is noise
+
+struct Answer {
+  Hypothesis hypothesis;
+  bool stands_alone = false;
+};
+
+bool explained(const Origin& origin) { return !origin.mechanism.empty() || !origin.because.empty(); }
+
+bool all_explained(const Run& run) { return std::all_of(run.origins.begin(), run.origins.end(), explained); }
+
+bool by_step(const Evidence& a, const Evidence& b) { return a.step < b.step; }
+
+Evidence told(const Run& run, const Transition& transition) {
+  const Site& site = run.sites[static_cast<std::size_t>(transition.site)];
+  const std::string name = name_of_site(site);
+  return {transition.step, name,
+          name + " turned " + std::string(name_of(transition.to)) + " (" + brief(transition.value) + ", before " +
+              brief(transition.baseline) + ")"};
+}
+
+/// What followed: transitions and later origins, in order of time.
+std::vector<Evidence> effects(const Run& run, const Hypothesis& cause) {
+  std::vector<Evidence> found;
+  const std::int64_t from = cause.onset_step.value_or(cause.step);
+  for (const Transition& transition : run.transitions) {
+    const bool known = transition.site >= 0 && static_cast<std::size_t>(transition.site) < run.sites.size();
+    if (known && transition.step >= from && transition.to != Condition::healthy) found.push_back(told(run, transition));
+  }
+  const Origin* first = nullptr;
+  for (const Origin& origin : run.origins) {
+    if (origin.outcome != Outcome::fault || origin.step < from) continue;
+    if (first == nullptr) {
+      first = &origin;
+      continue;
+    }
+    const std::string what = origin.op.empty() ? "a value that was bad already" : origin.op;
+    found.push_back({origin.step, origin.module, what + " made NaN or Inf too, which reached the " + origin.sink});
+  }
+  std::stable_sort(found.begin(), found.end(), by_step);
+  if (found.size() > kMostEffects) found.resize(kMostEffects);
+  return found;
+}
+
+void finish(const Run& run, Hypothesis& hypothesis) {
+  for (Evidence& one : effects(run, hypothesis)) hypothesis.evidence.push_back(std::move(one));
+  std::stable_sort(hypothesis.evidence.begin(), hypothesis.evidence.end(), by_step);
+}
+
+/// Rivals share what the best one leaves over.
+void weigh(std::vector<Answer>& answers) {
+  std::stable_sort(answers.begin(), answers.end(),
+                   [](const Answer& a, const Answer& b) { return a.hypothesis.confidence > b.hypothesis.confidence; });
+  if (answers.empty()) return;
+  const double left = 1 - answers.front().hypothesis.confidence;
+  for (auto rival = answers.begin() + 1; rival != answers.end(); ++rival)
+    if (!rival->stands_alone) rival->hypothesis.confidence = std::min(rival->hypothesis.confidence, left);
+  std::erase_if(answers, [](const Answer& answer) { return answer.hypothesis.confidence < kLeast; });
+  std::stable_sort(answers.begin() + 1, answers.end(),
+                   [](const Answer& a, const Answer& b) { return a.hypothesis.confidence > b.hypothesis.confidence; });
+}
+
+std::vector<Hypothesis> judged(const Run& run) {
+  const Reading reading(run);
+  std::vector<Answer> answers;
+  for (const Rule& rule : rules())
+    if (auto answer = rule.judge(reading)) answers.push_back({std::move(*answer), rule.stands_alone});
+  weigh(answers);
+  std::vector<Hypothesis> ranked;
+  for (Answer& answer : answers) {
+    finish(run, answer.hypothesis);
+    ranked.push_back(std::move(answer.hypothesis));
+  }
+  return ranked;
+}
+
+}  // namespace
+
+std::vector<Hypothesis> hypotheses(const Run& run) {
+  if (all_explained(run)) return judged(run);
+  Run copy = run;
+  for (Origin& origin : copy.origins)
+    if (!explained(origin)) explain(origin);
+  return judged(copy);
+}
+
+}  // namespace firstfault::reason

@@ -1,0 +1,57 @@
+// Several backward passes per update, each with a full mean loss: the gradient is as many times too large.
+#include <algorithm>
+#include <string>
+
+#include "firstfault/reason/rules/rule.h"
+
+namespace firstfault::reason {
+namespace {
+
+constexpr int kBackwards = 4;  ///< two or three are as often the parts of a loss
+constexpr double kLikely = 0.9;
+constexpr double kScaledAtRoot = 0.3;  ///< the loss came out of a division or a product, perhaps by 1/k
+
+bool scaled_at_root(const Reading& reading) {
+  const Fact* fact = reading.fact(FactKind::loss_op);
+  return fact != nullptr && (fact->op == "aten::div" || fact->op == "aten::mul");
+}
+
+std::optional<Hypothesis> judge(const Reading& reading) {
+  if (!reading.harm().grew) return std::nullopt;
+  const auto rows = reading.healthy_rows();
+  if (rows.empty()) return std::nullopt;
+  int fewest = rows.front()->backwards;
+  for (const StepRow* row : rows) fewest = std::min(fewest, row->backwards);
+  if (fewest < kBackwards) return std::nullopt;
+  Hypothesis result =
+      reading.about_growth("accumulation_not_averaged", scaled_at_root(reading) ? kScaledAtRoot : kLikely);
+  const std::string count = std::to_string(fewest);
+  result.description = count + " backward passes are added up before each update, and the loss is not divided by " +
+                       count + ": the gradient is " + count +
+                       " times that of one averaged batch, and so is the step. The run diverged.";
+  result.evidence.insert(result.evidence.begin(),
+                         {rows.front()->step, "", "at least " + count + " backward passes in each step"});
+  result.advice = "divide each micro-batch's loss by the number of backward passes per update.";
+  return result;
+}
+
+std::string condition() {
+  return "the run diverged, with " + std::to_string(kBackwards) +
+         " or more backward passes in every step; less sure where the loss comes out of a division or product";
+}
+
+}  // namespace
+
+namespace list {
+extern const Rule accumulation_not_averaged;
+const Rule accumulation_not_averaged{
+    .name = "accumulation_not_averaged",
+    .symptom = "divergence from the first steps with gradient accumulation",
+    .condition = condition,
+    .evidence = "The number of backward passes per update; the op that made the loss; the growth.",
+    .advice = "Divide each micro-batch's loss by the number of backward passes per update.",
+    .source = "k mean losses add up to k times the gradient of their mean",
+    .judge = judge};
+}  // namespace list
+
+}  // namespace firstfault::reason

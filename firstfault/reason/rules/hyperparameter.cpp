@@ -1,0 +1,70 @@
+// A number that the program sets is NaN, Inf, or 0 where something is divided by it.
+#include <cmath>
+
+#include "firstfault/reason/mechanisms/reading.h"
+#include "firstfault/reason/rules/observed.h"
+#include "firstfault/reason/rules/rule.h"
+
+namespace firstfault::reason {
+namespace {
+
+constexpr double kZeroDivisor = 0.85;
+constexpr double kRate = 0.9;
+
+/// A temperature, a scale, a count that the program passes as a Python number: it was 0.
+std::optional<Hypothesis> divided_by_setting(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  if (origin == nullptr || origin->mechanism != "division_by_zero") return std::nullopt;
+  const Operand* below = find(origin->evidence, "other");
+  if (below == nullptr || !below->is_scalar_argument || below->value != 0.0) return std::nullopt;
+  Hypothesis result = reading.about_culprit(*origin, kZeroDivisor);
+  result.cause = "hyperparameter";
+  result.description += " The divisor is a number of the program's own, not a tensor.";
+  result.advice = "keep a floor under this number (an annealed temperature, a scale): max(0.1, tau).";
+  return result;
+}
+
+/// Without the op: the learning rate itself is not finite.
+std::optional<Hypothesis> rate(const Reading& reading) {
+  const Harm& harm = reading.harm();
+  if (harm.kind != Harm::Kind::fault || harm.origin != nullptr) return std::nullopt;
+  for (const std::int32_t site : reading.sites(SiteRole::optimizer)) {
+    const Health* health = reading.health(harm.step, site);
+    if (health == nullptr || !(std::isinf(health->lr) || health->nonfinite > 0)) continue;
+    Hypothesis result;
+    result.cause = "hyperparameter";
+    result.confidence = kRate;
+    result.step = harm.step;
+    result.phase = "optimizer";
+    result.description = "The optimizer's learning rate was not finite in step " + std::to_string(harm.step) + ".";
+    result.advice = "find where it is computed: a schedule with a warm-up of 0 steps divides by 0.";
+    return result;
+  }
+  return std::nullopt;
+}
+
+std::optional<Hypothesis> judge(const Reading& reading) {
+  if (auto known = observed(reading, "hyperparameter")) return known;
+  if (auto known = divided_by_setting(reading)) return known;
+  return rate(reading);
+}
+
+std::string condition() {
+  return "a number in the op's call is NaN or Inf (mechanism nonfinite_hyperparameter), or a tensor is divided by a "
+         "number of the program that is 0";
+}
+
+}  // namespace
+
+namespace list {
+extern const Rule hyperparameter;
+const Rule hyperparameter{.name = "hyperparameter",
+                          .symptom = "parameters turn NaN in the optimizer step, or an annealed number reaches 0",
+                          .condition = condition,
+                          .evidence = "The arguments of the op's call.",
+                          .advice = "Find where the number is computed; keep a floor under it.",
+                          .source = "no threshold",
+                          .judge = judge};
+}  // namespace list
+
+}  // namespace firstfault::reason

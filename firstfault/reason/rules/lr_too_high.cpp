@@ -1,0 +1,78 @@
+// Steps that overshoot: each one makes the next gradient larger.
+#include <algorithm>
+
+#include "firstfault/reason/rules/rule.h"
+
+namespace firstfault::reason {
+namespace {
+
+constexpr double kUnstable = 0.1;  ///< rms of a step over rms of the parameters
+constexpr double kDiverged = 0.88;
+constexpr double kStuck = 0.6;
+constexpr std::size_t kEnough = 20;
+
+std::optional<Hypothesis> diverged(const Reading& reading) {
+  if (!reading.harm().grew) return std::nullopt;
+  Hypothesis result = reading.about_growth("lr_too_high", kDiverged);
+  result.description = "The steps overshoot: each one makes the loss and the next gradient larger, until the run " +
+                       std::string(reading.harm().kind == Harm::Kind::fault ? "is no longer finite." : "is lost.");
+  if (reading.harm().origin != nullptr) {
+    const Origin& origin = *reading.harm().origin;
+    result.evidence.push_back(
+        {origin.step, origin.module,
+         "the first non-finite value, in " + origin.op + ", is where the growth ended: an effect"});
+  }
+  return result;
+}
+
+/// Everything finite, but the parameters are thrown about and the loss gets nowhere.
+std::optional<Hypothesis> thrown_about(const Reading& reading) {
+  if (reading.harm().kind != Harm::Kind::none) return std::nullopt;
+  const Series update = reading.series(&StepRow::update_ratio);
+  if (update.size() < kEnough || reading.learning() == Learning::improves) return std::nullopt;
+  const double usual =
+      median(values_of({update.begin() + static_cast<std::ptrdiff_t>(update.size() / 2), update.end()}));
+  if (!(usual >= kUnstable)) return std::nullopt;
+  Hypothesis result;
+  result.cause = "lr_too_high";
+  result.confidence = kStuck;
+  result.step = update.front().step;
+  result.onset_step = update.front().step;
+  result.phase = "optimizer";
+  result.description = "Each step moves the parameters by " + brief(usual) +
+                       " of their own size, from the first to the last, and the loss does not improve.";
+  result.evidence.push_back(
+      {update.front().step, "", "update ratio " + brief(usual) + " in the second half of the run"});
+  return result;
+}
+
+std::optional<Hypothesis> judge(const Reading& reading) {
+  auto result = diverged(reading);
+  if (!result) result = thrown_about(reading);
+  if (result) result->advice = "divide the learning rate by ten; scale it with the batch size; add a warm-up.";
+  return result;
+}
+
+std::string condition() {
+  return "loss and gradients grew over steps while the optimizer moved the parameters by much of themselves, and no "
+         "more specific cause is seen; or a median update ratio of " +
+         brief(kUnstable) + " and a loss that does not improve over " + std::to_string(kEnough) + " steps";
+}
+
+}  // namespace
+
+namespace list {
+extern const Rule lr_too_high;
+const Rule lr_too_high{
+    .name = "lr_too_high",
+    .symptom = "the loss grows geometrically or oscillates, then NaN",
+    .condition = condition,
+    .evidence = "Loss, gradient norm, parameter norm and update ratio over the steps before the harm.",
+    .advice = "Divide the learning rate by ten or more; warm it up.",
+    .source =
+        "ordinary training moves parameters by about 1e-3 of themselves in a step; torchmortem "
+        "alarms above 0.1, SageMaker Debugger above 10",
+    .judge = judge};
+}  // namespace list
+
+}  // namespace firstfault::reason

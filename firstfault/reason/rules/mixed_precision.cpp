@@ -1,0 +1,114 @@
+// float16: a value that float32 would hold overflows, or gradients round to 0, or the loss scale cannot settle.
+#include <algorithm>
+#include <cmath>
+
+#include "firstfault/reason/mechanisms/reading.h"
+#include "firstfault/reason/rules/observed.h"
+#include "firstfault/reason/rules/rule.h"
+
+namespace firstfault::reason {
+namespace {
+
+constexpr double kUnderflowZeros = 0.5;  ///< fraction of a float16 gradient that is exactly 0
+constexpr double kUnderflow = 0.9;
+constexpr double kNarrowOverflow = 0.75;
+constexpr double kScaleFloor = 1;   ///< a scale below 1 shrinks the gradients it should enlarge
+constexpr std::size_t kSkips = 10;  ///< in a row: a scale that halves each time falls a thousandfold
+constexpr double kCollapse = 0.75;
+
+/// An overflow in float16 whose operands do not tell whether float32 would hold it, as nearly all of them do.
+std::optional<Hypothesis> narrow_overflow(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  if (origin == nullptr || origin->evidence.dtype != "float16") return std::nullopt;
+  if (!one_of(origin->mechanism, {"dtype_overflow", "reduction_overflow", "exp_overflow"})) return std::nullopt;
+  Hypothesis result = reading.about_culprit(*origin, kNarrowOverflow);
+  result.cause = "mixed_precision";
+  result.advice = "run this op in bfloat16 or float32, or lower the loss scale.";
+  return result;
+}
+
+std::optional<Hypothesis> underflow(const Reading& reading) {
+  const Fact* fact = reading.fact(FactKind::underflow);
+  if (fact == nullptr || reading.harm().kind != Harm::Kind::none || fact->count < 5) return std::nullopt;
+  const double zeros = Reading::number(*fact, "zeros");
+  if (!(zeros >= kUnderflowZeros) || reading.learning() == Learning::improves) return std::nullopt;
+  Hypothesis result;
+  result.cause = "mixed_precision";
+  result.confidence = kUnderflow;
+  result.step = fact->first_step;
+  result.onset_step = fact->first_step;
+  result.phase = "backward";
+  result.module = fact->module;
+  const double scale = Reading::number(*fact, "scale");
+  result.description = brief(100 * zeros) +
+                       " % of the float16 gradients are exactly 0: they are below 6e-8, the "
+                       "smallest number that float16 holds, and the layers behind them do not learn. " +
+                       (std::isfinite(scale) ? "The loss scale, " + brief(scale) + ", is too small."
+                                             : std::string("The loss is not scaled."));
+  result.evidence.push_back({fact->first_step, fact->module,
+                             brief(100 * zeros) + " % exact zeros in " + std::to_string(fact->count) + " steps"});
+  result.advice = "scale the loss (torch.amp.GradScaler), or use bfloat16.";
+  return result;
+}
+
+/// The longest row of skipped steps; where it began.
+std::pair<std::size_t, std::int64_t> longest_skip(const Run& run) {
+  std::pair<std::size_t, std::int64_t> longest{0, -1};
+  std::size_t length = 0;
+  for (const StepRow& row : run.rows) {
+    length = row.skipped ? length + 1 : 0;
+    if (length > longest.first) longest = {length, row.step - static_cast<std::int64_t>(length) + 1};
+  }
+  return longest;
+}
+
+std::optional<Hypothesis> collapse(const Reading& reading) {
+  const auto [skips, first] = longest_skip(reading.run());
+  const auto& rows = reading.run().rows;
+  if (rows.empty() || reading.harm().kind != Harm::Kind::none) return std::nullopt;
+  const double scale = rows.back().loss_scale;
+  if (skips < kSkips || !(scale < kScaleFloor)) return std::nullopt;
+  Hypothesis result;
+  result.cause = "mixed_precision";
+  result.confidence = kCollapse;
+  result.step = first;
+  result.phase = "backward";
+  result.description = "The loss scale fell to " + brief(scale) + ": " + std::to_string(skips) +
+                       " steps in a row were skipped because a gradient was not finite, whatever the scale. The "
+                       "overflow is in the forward or in the model, not in the scale.";
+  result.evidence.push_back({first, "", std::to_string(skips) + " skipped steps in a row"});
+  result.advice = "find the op that overflows float16 and run it in float32, or use bfloat16.";
+  return result;
+}
+
+std::optional<Hypothesis> judge(const Reading& reading) {
+  if (auto known = observed(reading, "mixed_precision")) return known;
+  if (auto known = narrow_overflow(reading)) return known;
+  if (auto known = underflow(reading)) return known;
+  return collapse(reading);
+}
+
+std::string condition() {
+  return "a float16 overflow of operands whose result float32 holds (mechanism dtype_overflow); or " +
+         brief(100 * kUnderflowZeros) + " % of float16 gradients exactly 0 while the loss does not improve; or " +
+         std::to_string(kSkips) + " skipped steps in a row and a loss scale below " + brief(kScaleFloor);
+}
+
+}  // namespace
+
+namespace list {
+extern const Rule mixed_precision;
+const Rule mixed_precision{.name = "mixed_precision",
+                           .symptom =
+                               "Inf in float16 where float32 trains; a loss that does not move; skipped steps "
+                               "without end",
+                           .condition = condition,
+                           .evidence =
+                               "Operand values and ranges at the op; exact zeros in float16 gradients; the loss "
+                               "scale.",
+                           .advice = "bfloat16, float32 for the op, or a GradScaler.",
+                           .source = "IEEE 754 binary16: 65504 and 6e-8; Micikevicius et al. 2018",
+                           .judge = judge};
+}  // namespace list
+
+}  // namespace firstfault::reason

@@ -1,0 +1,12 @@
+// What rules share whose cause is read off the operands of the first faulty op.
+#include "firstfault/reason/rules/observed.h"
+
+namespace firstfault::reason {
+
+std::optional<Hypothesis> observed(const Reading& reading, std::string_view cause) {
+  const Origin* origin = reading.culprit();
+  if (origin == nullptr || origin->cause != cause) return std::nullopt;
+  return reading.about_culprit(*origin, kObserved);
+}
+
+}  // namespace firstfault::reason

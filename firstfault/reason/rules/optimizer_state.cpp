@@ -1,0 +1,95 @@
+// The optimizer's own memory: lost at a resume, or 0 in a dtype too narrow for it.
+#include <algorithm>
+#include <cmath>
+
+#include "firstfault/reason/rules/observed.h"
+#include "firstfault/reason/rules/rule.h"
+
+namespace firstfault::reason {
+namespace {
+
+constexpr double kLossTimes = 3;    ///< over its level before the reset
+constexpr double kUpdateTimes = 3;  ///< the step's size, likewise
+constexpr double kLossZ = 6;
+constexpr std::size_t kHistory = 8;
+constexpr std::size_t kWindow = 64;
+constexpr std::int64_t kSteps = 20;  ///< after the reset
+constexpr double kLost = 0.92;
+
+/// The first step in which the optimizer began with less state than the run is old.
+const StepRow* reset(const Reading& reading) {
+  for (const StepRow* row : reading.rows())
+    if (row->reset_state) return row;
+  return nullptr;
+}
+
+double most(const Series& series) { return quantile(values_of(series), 1); }
+
+std::optional<Hypothesis> lost(const Reading& reading) {
+  const StepRow* row = reset(reading);
+  if (row == nullptr || (reading.harm().kind == Harm::Kind::fault && !reading.harm().grew)) return std::nullopt;
+  const Series loss = reading.series(&StepRow::loss);
+  const Series update = reading.series(&StepRow::update_ratio);
+  const Level usual = level(before(loss, row->step, kWindow));
+  const Level step = level(before(update, row->step, kWindow));
+  const Series after = between(loss, row->step + 1, row->step + 1 + kSteps);
+  const Series moved = between(update, row->step, row->step + kSteps);
+  if (usual.count < kHistory || after.empty() || moved.empty()) return std::nullopt;
+  const Excess jump = excess(usual, most(after));
+  const Excess size = excess(step, most(moved));
+  if (jump.decades < std::log10(kLossTimes) || jump.z < kLossZ || size.decades < std::log10(kUpdateTimes))
+    return std::nullopt;
+  Hypothesis result;
+  result.cause = "optimizer_state";
+  result.confidence = kLost;
+  result.step = row->step;
+  result.onset_step = row->step;
+  result.phase = "optimizer";
+  const std::string at = std::to_string(row->step);
+  result.description = "In step " + at +
+                       " the optimizer began without the state of the steps before. Its first updates "
+                       "are full-size ones in every direction, " +
+                       brief(std::pow(10, size.decades)) + " times the ones before, and the loss jumped to " +
+                       brief(most(after)) + " from " + brief(std::pow(10, usual.middle)) + ".";
+  result.evidence = {{row->step, "", "the optimizer's state was missing when step " + at + " began"},
+                     {row->step, "",
+                      "the size of the updates rose to " + brief(most(moved)) + " of the parameters, from " +
+                          brief(std::pow(10, step.middle))},
+                     {row->step, "loss",
+                      "the loss rose to " + brief(most(after)) + " within " + std::to_string(kSteps) + " steps, from " +
+                          brief(std::pow(10, usual.middle))}};
+  result.advice = "save and load optimizer.state_dict() with the model, or warm the learning rate up again.";
+  return result;
+}
+
+std::optional<Hypothesis> judge(const Reading& reading) {
+  auto known = observed(reading, "optimizer_state");
+  return known ? known : lost(reading);
+}
+
+std::string condition() {
+  return "sqrt(v) + eps is 0 in the state's dtype (mechanism optimizer_denominator); or the optimizer lost its state, "
+         "after which its updates grew " +
+         brief(kUpdateTimes) + " times and the loss " + brief(kLossTimes) + " times (robust z above " + brief(kLossZ) +
+         ") within " + std::to_string(kSteps) + " steps";
+}
+
+}  // namespace
+
+namespace list {
+extern const Rule optimizer_state;
+const Rule optimizer_state{
+    .name = "optimizer_state",
+    .symptom = "parameters turn NaN in the optimizer step; or the loss jumps when a run is resumed",
+    .condition = condition,
+    .evidence = "The operands of the optimizer's division; the steps that its state has seen.",
+    .advice =
+        "eps of 1e-4 or float32 master weights for half precision; save and load the "
+        "optimizer's state with the model.",
+    .source =
+        "Kingma and Ba 2015: after bias correction a fresh Adam moves by about lr in every "
+        "coordinate",
+    .judge = judge};
+}  // namespace list
+
+}  // namespace firstfault::reason

@@ -1,0 +1,100 @@
+// The gradient shrinks from layer to layer on its way back, and the first layers receive next to nothing.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "firstfault/reason/rules/rule.h"
+
+namespace firstfault::reason {
+namespace {
+
+constexpr double kTotal = 1e-3;  ///< first layer's gradient norm over the last one's
+constexpr double kFirst = 1e-4;  ///< first layer's gradient norm
+constexpr double kLambda = 0.6;  ///< factor per layer
+constexpr std::size_t kLayers = 4;
+constexpr double kSmooth = 0.7;
+constexpr std::int64_t kSteps = 5;  ///< in the first of which it must hold already
+constexpr double kLikely = 0.9;
+
+/// The nonlinearity that most layers share.
+const Site* usual_activation(const Reading& reading) {
+  std::map<std::string, std::pair<int, const Site*>> count;
+  for (const std::int32_t index : reading.sites(SiteRole::activation)) {
+    const Site& site = reading.site(index);
+    if (site.op.empty()) continue;
+    auto& entry = count[site.op];
+    ++entry.first;
+    entry.second = &site;
+  }
+  const Site* best = nullptr;
+  int most = 0;
+  for (const auto& [op, entry] : count)
+    if (entry.first > most) {
+      most = entry.first;
+      best = entry.second;
+    }
+  return best;
+}
+
+bool vanishes(const std::vector<Depth>& depths, const Growth& growth) {
+  return growth.layers >= kLayers && growth.lambda <= kLambda && growth.total < kTotal &&
+         depths.front().norm < kFirst && depths.front().norm > 0 && growth.smooth >= kSmooth;
+}
+
+std::optional<Hypothesis> judge(const Reading& reading) {
+  if (reading.harm().kind != Harm::Kind::none || reading.learning() == Learning::improves) return std::nullopt;
+  const auto& rows = reading.rows();
+  if (rows.empty()) return std::nullopt;
+  const std::int64_t first = rows.front()->step;
+  const std::int64_t last = rows.back()->step;
+  const auto early = reading.depths(first, first + kSteps);
+  const auto late = reading.depths(last - std::max<std::int64_t>(kSteps, (last - first) / 4), last + 1);
+  const Growth growth = reading.growth_by_depth(late);
+  if (!vanishes(late, growth)) return std::nullopt;
+  const bool at_once = vanishes(early, reading.growth_by_depth(early));
+  const Site& site = reading.site(late.front().site);
+  Hypothesis result;
+  result.cause = "vanishing_gradient";
+  result.confidence = kLikely;
+  result.step = at_once ? first : rows[rows.size() / 2]->step;
+  result.onset_step = result.step;
+  result.phase = "backward";
+  result.param = site.name;
+  const Site* activation = usual_activation(reading);
+  if (activation != nullptr) {
+    result.op = backward_name(activation->op);
+    result.forward_op = activation->op;
+  }
+  result.description = "The gradient shrinks by a factor of " + brief(growth.lambda) +
+                       " per layer on its way back: over " + std::to_string(growth.layers - 1) + " layers that is " +
+                       brief(growth.total) + ", and '" + site.name + "' receives a gradient of norm " +
+                       brief(late.front().norm) + ", too small to learn from.";
+  for (const Depth& depth : late)
+    result.evidence.push_back({result.step, name_of_site(reading.site(depth.site)),
+                               name_of_site(reading.site(depth.site)) + " has norm " + brief(depth.norm)});
+  result.advice = "use ReLU or GELU with He initialisation, residual connections or normalisation.";
+  return result;
+}
+
+std::string condition() {
+  return "over " + std::to_string(kLayers) + " layers or more the gradient norm falls by a factor of " +
+         brief(kLambda) + " per layer or faster, to less than " + brief(kTotal) +
+         " of the last layer's and less than " + brief(kFirst) + ", and the loss does not improve";
+}
+
+}  // namespace
+
+namespace list {
+extern const Rule vanishing_gradient;
+const Rule vanishing_gradient{.name = "vanishing_gradient",
+                              .symptom = "a deep network that does not learn, not even its training set",
+                              .condition = condition,
+                              .evidence = "Gradient norms of the weights, from the last layer to the first.",
+                              .advice = "ReLU or GELU with He initialisation, residual connections, normalisation.",
+                              .source =
+                                  "AutoTrainer: first/last below 1e-3 and first below 1e-4; the derivative of a "
+                                  "sigmoid is at most 1/4 (Glorot and Bengio 2010)",
+                              .judge = judge};
+}  // namespace list
+
+}  // namespace firstfault::reason
