@@ -1,5 +1,6 @@
 #include "cli/columns.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -15,6 +16,12 @@ using Visit = std::function<void(const Row&)>;
 Cell measured(double value) { return std::isnan(value) ? Cell() : Cell(value); }
 Cell text(const std::string& value) { return value.empty() ? Cell() : Cell(printable(value)); }
 Cell text(std::string_view value) { return Cell(std::string(value)); }
+/// As present/json.h spells it: "non_finite".
+Cell state(Condition condition) {
+  std::string name(name_of(condition));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return Cell(name);
+}
 Cell integer(std::int64_t value) { return Cell(value); }
 
 Cell loss(const StepRow& row) {
@@ -71,13 +78,13 @@ void visit_events(const Run& run, const Visit& visit) {
     const bool known = one.site >= 0 && static_cast<std::size_t>(one.site) < run.sites.size();
     const Site site = known ? run.sites[static_cast<std::size_t>(one.site)] : Site{};
     visit({integer(one.step), known ? text(name_of(site.role)) : Cell(), text(site.module), text(site.name),
-           text(site.op), text(name_of(one.from)), text(name_of(one.to)), Cell(one.value), measured(one.baseline),
+           text(site.op), state(one.from), state(one.to), Cell(one.value), measured(one.baseline),
            measured(one.confidence)});
   }
 }
 
 Table events(const Run& run) {
-  return {{"step", "role", "module", "name", "op", "from", "to", "value", "baseline", "confidence"},
+  return {{"step", "role", "module", "name", "op", "from_state", "to_state", "value", "baseline", "confidence"},
           {"integer", "text", "text", "text", "text", "text", "text", "number", "number", "number"},
           [&run](const Visit& visit) { visit_events(run, visit); }};
 }

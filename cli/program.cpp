@@ -30,6 +30,7 @@ class Cli11Options final : public Options {
   void flag(bool& into, Names names) override { app_.add_flag(names.names, into, names.help); }
   void rest(std::vector<std::string>& into) override {
     app_.prefix_command();
+    app_.footer("Then the command itself, with its arguments: script.py, -m module, or ./program.");
     rest_ = &into;
   }
 
@@ -60,13 +61,30 @@ std::vector<Declared> declare_all(CLI::App& app) {
   return all;
 }
 
+/// Of `run [OPTIONS] -- program` leaves out the --, which CLI11 does not know before a prefix command.
+std::vector<std::string> without_marker(const CLI::App& app, std::vector<std::string> words) {
+  if (words.empty() || words.front() != "run") return words;
+  const CLI::App* run = app.get_subcommand("run");
+  for (std::size_t i = 1; i < words.size() && words[i].rfind('-', 0) == 0; ++i) {
+    if (words[i] == "--") {
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+    const CLI::Option* option = run->get_option_no_throw(words[i]);
+    if (option && option->get_items_expected_min() > 0) ++i;  // its value
+  }
+  return words;
+}
+
 int parse_and_run(const std::vector<std::string>& arguments, const Context& context) {
-  CLI::App app{"firstfault: what went wrong first in a training run, and why. Exit codes: docs/cli.md.", "firstfault"};
+  CLI::App app{"What went wrong first in a training run, and why.", "firstfault"};
+  app.footer("Exit codes: 0 done, or healthy; 1 a fault, or a difference; 2 a file or command that cannot be used.");
   app.set_version_flag("--version", "firstfault " FIRSTFAULT_VERSION);
   app.require_subcommand(1);
   std::vector<Declared> all = declare_all(app);
   try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+    const auto words = without_marker(app, arguments);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error, context.out, context.err);
     return code == 0 ? kDone : kUnusable;
