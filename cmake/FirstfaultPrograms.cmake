@@ -32,8 +32,9 @@ if(FIRSTFAULT_BUILD_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)
   firstfault_test_program(core_tests firstfault::core base events detect record reason present)
-  # Tests check JSON by parsing it.
-  target_link_libraries(core_tests PRIVATE nlohmann_json::nlohmann_json)
+  # Tests check JSON by parsing it, and run files by querying them.
+  target_link_libraries(core_tests PRIVATE nlohmann_json::nlohmann_json SQLite::SQLite3)
+  target_compile_definitions(core_tests PRIVATE FIRSTFAULT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(FIRSTFAULT_BUILD_LIVE)
     firstfault_test_program(live_tests firstfault::live live)
     target_link_libraries(live_tests PRIVATE hwy::hwy hwy::hwy_test)  # kernels are run on every SIMD target

@@ -12,7 +12,7 @@ from pathlib import Path
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SOURCES = {".h", ".cpp", ".cc"}
-FOR_TESTS = {"GoogleTest", "nlohmann-json"}
+FOR_TESTS = {"GoogleTest", "nlohmann-json", "SQLite"}
 
 
 @dataclass

@@ -10,7 +10,7 @@ namespace firstfault {
 /// training itself. `kind` tells a binding which of its language's own exceptions fits.
 class Error : public std::runtime_error {
  public:
-  enum class Kind { misuse, untracked, bad_value };
+  enum class Kind { misuse, untracked, bad_value, no_file, no_permission, unreadable };
   explicit Error(const std::string& what, Kind kind = Kind::misuse) : std::runtime_error(what), kind_(kind) {}
   Kind kind() const noexcept { return kind_; }
 

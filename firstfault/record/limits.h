@@ -16,6 +16,8 @@ inline constexpr std::int64_t kMaxFacts = 10'000;
 inline constexpr std::int64_t kMaxOrigins = 1'000;  ///< each may be some kB: a stack, a path, operands
 inline constexpr std::int64_t kMaxWarnings = 256;
 
+inline constexpr const char* kStepsMustRise = "A step came again, or out of order: its row is left out.";
+
 /// Counts what comes in. No lock: one thread at a time.
 class Limits {
  public:

@@ -17,13 +17,17 @@ struct RunFileOptions {
   std::int64_t max_bytes = 256'000'000;
   std::chrono::milliseconds commit_every{500};       ///< transitions and origins are committed at once
   std::chrono::milliseconds checkpoint_every{5000};  ///< and checkpointed
-  RetentionOptions retention;                        ///< the one of the History beside it
+  RetentionOptions retention;                        ///< see retention_of
   std::string vfs;                                   ///< name of a SQLite VFS; "" for the system's. For tests.
 };
 
+/// `options.retention` with as many health values as `options.max_bytes` has room for: for the History beside the file,
+/// so that both keep the same.
+RetentionOptions retention_of(const RunFileOptions& options);
+
 /// The constructor throws firstfault::Error where no file can be made: folder missing or read-only, a file that is no
 /// run file in the way, a run that another process is recording there. A finished or dead run of that name is moved to
-/// NAME.previous. After that nothing throws, and nothing but a short lock blocks: a thread of its own writes.
+/// PATH.previous. After that nothing throws, and nothing but a short lock blocks: a thread of its own writes.
 /// Whatever goes wrong later (full disk, I/O error, file removed) is in problem(), and training goes on. After a fork
 /// the child's calls, destructor included, do nothing. All methods may be called from any thread; the same goes for
 /// RunFiles of different paths at once.
@@ -58,7 +62,7 @@ class RunFile {
 
  private:
   class Impl;
-  Impl* impl() const noexcept;  ///< nullptr: closed, or in a child after fork
+  Impl* impl() const noexcept;  ///< nullptr in a child after fork
 
   std::string path_;
   std::unique_ptr<Impl> impl_;

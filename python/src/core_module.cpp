@@ -17,7 +17,10 @@ namespace {
 PyObject* exception_for(Error::Kind kind) {
   switch (kind) {
     case Error::Kind::untracked: return PyExc_KeyError;
-    case Error::Kind::bad_value: return PyExc_ValueError;
+    case Error::Kind::bad_value:
+    case Error::Kind::unreadable: return PyExc_ValueError;
+    case Error::Kind::no_file: return PyExc_FileNotFoundError;
+    case Error::Kind::no_permission: return PyExc_PermissionError;
     case Error::Kind::misuse: break;
   }
   return PyExc_RuntimeError;

@@ -1,0 +1,25 @@
+// The tables of the run file; docs/run-file.md explains them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "firstfault/events/health.h"
+
+namespace firstfault::record {
+
+inline constexpr std::int64_t kApplicationId = 0x46465246;  // "FFRF"
+inline constexpr std::int64_t kSchemaVersion = 1;
+inline constexpr int kPageSize = 4096;
+/// Where the count of commits stands in the file, big-endian, outside of any transaction: within the 20 bytes of the
+/// header that SQLite reserves (https://sqlite.org/fileformat2.html, section 1.3), neither reads nor checks.
+inline constexpr int kCommitsOffset = 72;
+
+extern const char* const kSchema;
+
+// health.data is this struct, once per site.
+static_assert(std::is_trivially_copyable_v<Health> && sizeof(Health) == 64 && offsetof(Health, rms) == 8 &&
+              offsetof(Health, state_steps) == 60);
+
+}  // namespace firstfault::record
