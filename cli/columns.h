@@ -21,7 +21,8 @@ struct Table {
   std::function<void(const std::function<void(const std::vector<Cell>&)>&)> rows;
 };
 
-/// `what` is "steps", "sites" (one row per step and site that was measured) or "events". `run` must outlive the table.
+/// `what` is "steps" (with a column "logged NAME" for each name that the program logged), "sites" (one row per step and
+/// site that was measured) or "events". `run` must outlive the table.
 Table table_of(const Run& run, const std::string& what);
 
 }  // namespace firstfault::cli

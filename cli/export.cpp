@@ -57,7 +57,7 @@ struct AsJson {
 };
 
 void write_csv(const Table& table, std::ostream& out) {
-  for (std::size_t i = 0; i < table.columns.size(); ++i) out << (i ? "," : "") << table.columns[i];
+  for (std::size_t i = 0; i < table.columns.size(); ++i) out << (i ? "," : "") << quoted(table.columns[i]);
   out << "\n";
   table.rows([&](const std::vector<Cell>& row) {
     for (std::size_t i = 0; i < row.size(); ++i) out << (i ? "," : "") << std::visit(AsCsv{}, row[i]);
