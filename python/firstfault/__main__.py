@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -35,13 +34,22 @@ def info() -> int:
         return 2
 
 
+def interpreter_flags() -> list[str]:
+    """What stood between `python` and `-m firstfault`, or the path of this program."""
+    given = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    flags, last = given[:-1], "".join(given[-2:-1])  # without the module or the path
+    if last.startswith("-") and last.endswith("m"):  # -m, or -Bm
+        return [*flags[:-1], last[:-1]] if len(last) > 2 else flags[:-1]
+    return flags
+
+
 def native(arguments: list[str]) -> int:
     """The program in C++, as if it had been started itself: it dies of signals, and `run` replaces the process."""
     sys.stdout.flush()
     with contextlib.suppress(ValueError):  # not the main thread
         for ended_by in (signal.SIGINT, signal.SIGPIPE):
             signal.signal(ended_by, signal.SIG_DFL)
-    python = [sys.executable, *subprocess._args_from_interpreter_flags()]
+    python = [sys.executable, *interpreter_flags()]
     bootstrap = Path(__file__).with_name("_bootstrap")
     return _core.main([os.fsencode(one) for one in arguments], [os.fsencode(one) for one in python], bytes(bootstrap))
 
