@@ -11,8 +11,8 @@ function(firstfault_install name)
           COMPONENT cpp)
   foreach(folder ${ARGN})
     install(DIRECTORY firstfault/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/firstfault COMPONENT cpp
-            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made.h" EXCLUDE  # for tests
-            PATTERN "*_parts.h" EXCLUDE PATTERN "storage" EXCLUDE)  # internal; needs SQLite's headers
+            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made.h" EXCLUDE PATTERN "*_parts.h" EXCLUDE  # for tests; internal
+            PATTERN "storage" EXCLUDE)  # needs SQLite's headers
   endforeach()
 endfunction()
 

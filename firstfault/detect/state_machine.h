@@ -35,9 +35,9 @@ struct Change {
 /// One per site. Pure: no clock; a step in which the site was not measured is simply not given.
 class StateMachine {
  public:
-  /// `readings`: worst condition first, each condition at most once; a condition that is left out was not measured in
-  /// this step: its counts stand still. A worse condition takes over from a lesser one, never the other way round
-  /// before the worse one has been left.
+  /// Each condition at most once; one that is left out was not measured in this step and its counts stand still. From
+  /// the worst: non_finite, exploding, dead, saturated, unstable, spiking, vanishing. A worse condition takes over at
+  /// once, a lesser one only when the worse has been left.
   std::optional<Change> update(std::span<const Reading> readings);
 
   Condition state() const noexcept { return state_; }

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <ostream>
 
@@ -13,27 +11,13 @@
 #include "firstfault/base/error.h"
 #include "firstfault/live/intercept/native_places.h"
 #include "firstfault/live/intercept/observer.h"
+#include "firstfault/live/observation.h"
 #include "firstfault/live/trace/tracer.h"
 #include "firstfault/present/text.h"
 #include "firstfault/reason/engine.h"
 
 namespace firstfault {
 namespace {
-
-bool switched_off_by_environment() {
-  const char* value = std::getenv("FIRSTFAULT");
-  return value && std::strcmp(value, "0") == 0;
-}
-
-std::mutex& session_mutex() {
-  static std::mutex& instance = *new std::mutex;
-  return instance;
-}
-
-const Trace*& running_trace() {
-  static const Trace* trace = nullptr;
-  return trace;
-}
 
 trace::TracerOptions tracer_options(const TraceOptions& options) {
   return {options.forward, options.backward, options.optimizer, options.max_ops};
@@ -67,25 +51,17 @@ bool Trace::running() const noexcept { return state_->running; }
 
 void Trace::start() {
   if (!state_->enabled) return;
-  const std::lock_guard lock(session_mutex());
-  // A trace that a fork left running in the parent is not this process's.
-  if (intercept::is_forked_child()) running_trace() = nullptr;
-  if (running_trace()) {
-    throw Error(std::string("firstfault: start of a trace: ") + (running_trace() == this ? "this" : "another") +
-                " trace is running in this process, and traces do not nest; stop it first");
-  }
+  const std::lock_guard lock(observation_mutex());
+  take_observation(this, "a trace");
   state_->tracer.reset();
   intercept::start_observing(state_->tracer);
-  running_trace() = this;
   state_->running = true;
 }
 
 void Trace::stop() {
   if (!state_->running.exchange(false)) return;
-  const std::lock_guard lock(session_mutex());
-  if (running_trace() != this) return;  // a forked child: nothing was observed here
-  running_trace() = nullptr;
-  if (intercept::is_forked_child()) return;
+  const std::lock_guard lock(observation_mutex());
+  if (!release_observation(this)) return;
   intercept::stop_observing();
   state_->tracer.finish();
 }
@@ -94,7 +70,7 @@ void Trace::pause() { state_->tracer.pause(true); }
 void Trace::resume() { state_->tracer.pause(false); }
 
 void Trace::watch(std::vector<std::string> modules, std::vector<trace::NamedTensor> tensors) {
-  const std::lock_guard lock(session_mutex());
+  const std::lock_guard lock(observation_mutex());
   auto& known = state_->modules;
   const auto active = known.begin() + state_->watched_from;
   if (!modules.empty() && std::find(active, known.end(), modules.front()) != known.end()) {
@@ -112,7 +88,7 @@ void Trace::watch(std::vector<std::string> modules, std::vector<trace::NamedTens
 }
 
 void Trace::unwatch() {
-  const std::lock_guard lock(session_mutex());
+  const std::lock_guard lock(observation_mutex());
   state_->watched_from = static_cast<std::ptrdiff_t>(state_->modules.size());  // what was recorded keeps their names
   state_->tensors.clear();
   state_->tracer.set_names(state_->modules, {});

@@ -1,39 +1,167 @@
-// Names of a C++ module tree. The one file that needs torch::nn.
-#include <torch/nn/module.h>
+// The facade of a watched run: its life cycle, its names, and the way from the record to explained answers.
+#include "firstfault/live/watch.h"
+
+#include <algorithm>
+#include <map>
+#include <ostream>
 
 #include "firstfault/base/error.h"
-#include "firstfault/live/session.h"
+#include "firstfault/live/intercept/native_places.h"
+#include "firstfault/live/module_names.h"
+#include "firstfault/live/observation.h"
+#include "firstfault/live/watch/environment.h"
+#include "firstfault/live/watch/monitor.h"
+#include "firstfault/present/text.h"
+#include "firstfault/reason/engine.h"
 
 namespace firstfault {
 namespace {
 
-std::string joined(const std::string& prefix, const std::string& name) {
-  if (prefix.empty() || name.empty()) return prefix + name;
-  return prefix + "." + name;
+watch::Level level_of(const std::string& name) {
+  if (name.empty() || name == "ops") return watch::Level::ops;
+  if (name == "modules") return watch::Level::modules;
+  if (name == "gradients") return watch::Level::gradients;
+  throw Error("firstfault: watch: level is '" + name + "'; it takes gradients, modules or ops", Error::Kind::bad_value);
 }
 
-void add_tensors(std::vector<trace::NamedTensor>& into, const torch::nn::Module& module, const std::string& path,
-                 std::int32_t index) {
-  for (const auto& item : module.named_parameters(/*recurse=*/false)) {
-    into.push_back({item.value(), joined(path, item.key()), TensorRole::parameter, index});
-  }
-  for (const auto& item : module.named_buffers(/*recurse=*/false)) {
-    into.push_back({item.value(), joined(path, item.key()), TensorRole::buffer, index});
-  }
+watch::MonitorOptions monitor_options(const WatchOptions& options) {
+  watch::MonitorOptions result;
+  result.level = level_of(options.level);
+  result.thresholds = {options.threshold_vanishing, options.threshold_exploding};
+  if (!switched_off_by_environment()) result.run_file = options.run_file;
+  return result;
 }
 
 }  // namespace
 
-void Trace::watch(const torch::nn::Module& module, const std::string& name) {
-  std::vector<std::string> paths{name};
-  std::vector<trace::NamedTensor> tensors;
-  add_tensors(tensors, module, name, 0);
-  for (const auto& item : module.named_modules(/*name_prefix=*/std::string(), /*include_self=*/false)) {
-    const auto index = static_cast<std::int32_t>(paths.size());
-    paths.push_back(joined(name, item.key()));
-    add_tensors(tensors, *item.value(), paths.back(), index);
+struct Watch::State {
+  bool enabled = !switched_off_by_environment();
+  watch::MonitorOptions options;
+  watch::Monitor monitor;
+  Setup setup = watch::environment();
+  ModuleNames names;
+  int optimizers = 0;
+  std::map<const void*, int> numbers;  ///< of optimizer objects; compared, never followed
+
+  State(const WatchOptions& o, std::unique_ptr<intercept::Places> places)
+      : options(monitor_options(o)), monitor(options, std::move(places)) {
+    constexpr const char* levels[] = {"gradients", "modules", "ops"};
+    setup.level = levels[static_cast<int>(options.level)];
   }
-  watch(std::move(paths), std::move(tensors));
+  bool observes() const { return options.level != watch::Level::gradients; }
+};
+
+Watch::Watch(WatchOptions options) : Watch(std::move(options), intercept::make_native_places(true), true) {}
+
+Watch::Watch(WatchOptions options, std::unique_ptr<intercept::Places> places, bool start_now)
+    : state_(std::make_unique<State>(options, std::move(places))) {
+  if (start_now) start();
+}
+
+Watch::~Watch() { close(); }
+
+void Watch::start() {
+  if (!state_->enabled || state_->monitor.running()) return;
+  const std::lock_guard lock(observation_mutex());
+  if (state_->observes()) take_observation(this, "a watch");
+  state_->monitor.set_setup(state_->setup);
+  state_->monitor.start();
+}
+
+void Watch::close(RunState state) {
+  const std::lock_guard lock(observation_mutex());
+  if (state_->observes()) release_observation(this);
+  state_->monitor.close(state);
+}
+
+bool Watch::running() const noexcept { return state_->monitor.running(); }
+
+void Watch::watch(ModuleNames fresh) {
+  const std::lock_guard lock(observation_mutex());
+  ModuleNames& known = state_->names;
+  if (!fresh.paths.empty() &&
+      std::find(known.paths.begin(), known.paths.end(), fresh.paths.front()) != known.paths.end()) {
+    throw Error(
+        "firstfault: watch: the name '" + fresh.paths.front() + "' is taken by another module; pass another name",
+        Error::Kind::bad_value);
+  }
+  const auto offset = static_cast<std::int32_t>(known.paths.size());
+  for (auto& tensor : fresh.tensors) {
+    if (tensor.module >= 0) tensor.module += offset;
+    known.tensors.push_back(std::move(tensor));
+  }
+  known.paths.insert(known.paths.end(), fresh.paths.begin(), fresh.paths.end());
+  auto& modules = state_->setup.modules;
+  modules.insert(modules.end(), fresh.modules.begin(), fresh.modules.end());
+  state_->monitor.set_names(known.paths, known.tensors);
+  intercept::set_module_paths(known.paths);
+  state_->monitor.set_setup(state_->setup);
+}
+
+int Watch::hold(const std::vector<at::Tensor>& tensors, OptimizerInfo info) {
+  const std::lock_guard lock(observation_mutex());
+  const int number = state_->optimizers++;
+  std::vector<watch::HeldTensor> held;
+  for (const auto& tensor : tensors) held.push_back({tensor, number});
+  state_->setup.optimizers.push_back(std::move(info));
+  state_->monitor.hold(held);
+  state_->monitor.set_setup(state_->setup);
+  return number;
+}
+
+int Watch::remember(const void* optimizer, int number) {
+  const std::lock_guard lock(observation_mutex());
+  return state_->numbers[optimizer] = number;
+}
+
+int Watch::recall(const void* optimizer) const {
+  const std::lock_guard lock(observation_mutex());
+  const auto known = state_->numbers.find(optimizer);
+  return known == state_->numbers.end() ? -1 : known->second;
+}
+
+void Watch::hold_more(int optimizer, const std::vector<at::Tensor>& tensors) {
+  const std::lock_guard lock(observation_mutex());
+  std::vector<watch::HeldTensor> held;
+  for (const auto& tensor : tensors) held.push_back({tensor, optimizer});
+  state_->monitor.hold(held);
+}
+
+void Watch::describe(std::vector<std::string> command, const std::map<std::string, std::string>& versions) {
+  const std::lock_guard lock(observation_mutex());
+  if (!command.empty()) state_->setup.command = std::move(command);
+  for (const auto& [what, version] : versions) state_->setup.versions[what] = version;
+  state_->monitor.set_setup(state_->setup);
+}
+
+void Watch::before_step(int optimizer, const std::vector<watch::GroupNumbers>& groups, bool ranged) {
+  state_->monitor.before_step(optimizer, groups, ranged);
+}
+
+void Watch::after_step(int optimizer, const std::vector<watch::GroupNumbers>& groups, bool ranged) {
+  state_->monitor.after_step(optimizer, groups, ranged);
+}
+
+void Watch::loss(double value) { state_->monitor.loss(value); }
+
+void Watch::log(const std::string& name, double value) { state_->monitor.log(name, value); }
+
+Run Watch::run() {
+  if (!state_->enabled) return {};
+  const at::DisableRecordFunctionGuard unobserved;
+  Run run = state_->monitor.run();
+  reason::explain(run);
+  return run;
+}
+
+std::vector<Hypothesis> Watch::explain() { return reason::hypotheses(run()); }
+
+std::vector<Transition> Watch::events() { return run().transitions; }
+
+std::string Watch::path() const { return state_->monitor.path(); }
+
+std::ostream& operator<<(std::ostream& out, const Hypothesis& hypothesis) {
+  return out << present::to_text(hypothesis);
 }
 
 }  // namespace firstfault

@@ -4,18 +4,34 @@
 Importing this package does not import torch; ``trace()`` does.
 """
 
-from firstfault._core import Counts, Diagnosis, Operand, Origin, PathStep, Run, SourceFrame, __version__
+from firstfault._core import (
+    Counts,
+    Diagnosis,
+    Hypothesis,
+    Operand,
+    Origin,
+    PathStep,
+    Run,
+    SourceFrame,
+    Transition,
+    __version__,
+)
 from firstfault._trace import Trace, trace
+from firstfault._watch import Watch, watch
 
 __all__ = [
     "Counts",
     "Diagnosis",
+    "Hypothesis",
     "Operand",
     "Origin",
     "PathStep",
     "Run",
     "SourceFrame",
     "Trace",
+    "Transition",
+    "Watch",
     "__version__",
     "trace",
+    "watch",
 ]

@@ -9,6 +9,7 @@
 #include "firstfault/live/session.h"
 #include "python/src/live_places.h"
 #include "python/src/live_tensor.h"
+#include "python/src/live_types.h"
 
 namespace nb = nanobind;
 
@@ -37,10 +38,7 @@ struct BoundTrace {
 void watch(BoundTrace& self, std::vector<std::string> paths, const std::vector<nb::object>& modules,
            const std::vector<nb::tuple>& tensors) {
   std::vector<trace::NamedTensor> named;
-  for (const nb::tuple& item : tensors) {
-    const auto role = nb::cast<bool>(item[2]) ? TensorRole::parameter : TensorRole::buffer;
-    named.push_back({nb::cast<at::Tensor>(item[0]), nb::cast<std::string>(item[1]), role, nb::cast<int>(item[3])});
-  }
+  for (const nb::tuple& item : tensors) named.push_back(named_tensor(item));
   std::vector<PyObject*> objects;
   for (const nb::object& module : modules) objects.push_back(module.ptr());
   const auto count = static_cast<std::int32_t>(objects.size());
@@ -89,6 +87,7 @@ NB_MODULE(_live, m) {
           "origins", [](BoundTrace& self) { return self.trace->origins(); }, Unlocked())
       .def(
           "run", [](BoundTrace& self) { return self.trace->run(); }, Unlocked());
+  python::bind_watch(m);
   // For the tests of what happens when the observer itself fails.
   m.def("_fail_at", [](int point) { intercept::set_fail_point(static_cast<intercept::FailPoint>(point)); });
 }

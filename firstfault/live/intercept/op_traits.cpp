@@ -70,8 +70,8 @@ Nonlinearity nonlinearity_of(std::string_view base) {
 
 LossFamily loss_family(std::string_view base) {
   if (kElementwiseLosses.count(base)) return LossFamily::elementwise;
-  if (starts_with(base, "nll_loss") && base.find("backward") == base.npos) return LossFamily::log_probabilities;
-  return base == "cross_entropy_loss" ? LossFamily::classes : LossFamily::none;
+  if (base == "nll_loss_forward" || base == "nll_loss2d_forward") return LossFamily::log_probabilities;
+  return LossFamily::none;
 }
 
 void read_name(OpTraits& traits, std::string_view base) {
@@ -91,7 +91,7 @@ void read_name(OpTraits& traits, std::string_view base) {
   traits.pointwise = kPointwise.count(without_foreach(base));
   traits.batch = batch_rule(traits, base);
   traits.reads_out = base == "_local_scalar_dense";
-  traits.nonlinearity = nonlinearity_of(base);
+  traits.nonlinearity = traits.composite ? Nonlinearity::none : nonlinearity_of(base);
   traits.loss = loss_family(base);
   traits.flat = kFlat.count(base);
   traits.routes = base == "topk";

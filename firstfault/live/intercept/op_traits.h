@@ -47,7 +47,6 @@ enum class LossFamily : std::uint8_t {
   none,
   elementwise,        ///< compares prediction and target element by element: mse_loss, l1_loss …
   log_probabilities,  ///< reads log-probabilities: nll_loss
-  classes,            ///< reads scores: cross_entropy_loss, before it is taken apart
 };
 
 struct OpTraits {

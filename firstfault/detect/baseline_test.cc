@@ -1,0 +1,106 @@
+// Medians that can be counted on fingers, and values that must not get in.
+#include "firstfault/detect/baseline.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "firstfault/detect/hand_made.h"
+#include "firstfault/detect/trend.h"
+
+namespace firstfault::detect {
+namespace {
+
+TEST(Window, HasTheMedianAndTheMadOfWhatIsInIt) {
+  Window window(5);
+  EXPECT_TRUE(std::isnan(window.median()));
+  EXPECT_TRUE(std::isnan(window.mad()));
+  for (const float value : {1.F, 9.F, 2.F, 4.F}) window.add(value);
+  EXPECT_EQ(window.median(), 3);  // 1 2 4 9: distances 2 1 1 6
+  EXPECT_EQ(window.mad(), 1.5);
+  window.add(7);
+  EXPECT_EQ(window.median(), 4);  // 1 2 4 7 9: distances 3 2 0 3 5
+  EXPECT_EQ(window.mad(), 3);
+}
+
+TEST(Window, ForgetsTheOldestValueOnly) {
+  Window window(3);
+  for (const float value : {100.F, 1.F, 2.F, 3.F}) window.add(value);
+  EXPECT_EQ(window.size(), 3U);
+  EXPECT_EQ(window.median(), 2);
+  for (const float value : {50.F, 60.F}) window.add(value);
+  EXPECT_EQ(window.median(), 50);
+}
+
+TEST(Window, AgreesWithTheTextbookOnRandomSeriesWithTies) {
+  hand_made::Noise noise(1);
+  Window window(16);
+  std::vector<double> all;
+  for (int i = 0; i < 500; ++i) {
+    all.push_back(std::floor(noise.normal() * 3));
+    window.add(static_cast<float>(all.back()));
+    const std::span newest = std::span(all).last(std::min<std::size_t>(all.size(), 16));
+    ASSERT_EQ(window.median(), median(newest)) << i;
+    ASSERT_EQ(window.mad(), mad(newest)) << i;
+  }
+}
+
+TEST(Baseline, TakesNothingThatIsNotFiniteAndAboveZero) {
+  Baseline baseline;
+  for (const double poison : {0.0, -1.0, double{NAN}, double{INFINITY}, -double{INFINITY}})
+    EXPECT_FALSE(baseline.add(poison)) << poison;
+  EXPECT_EQ(baseline.size(), 0U);
+  EXPECT_TRUE(std::isnan(baseline.median()));
+  EXPECT_TRUE(std::isnan(baseline.z(1)));
+  EXPECT_TRUE(baseline.add(2));
+  EXPECT_NEAR(baseline.median(), 2, 1e-6);
+  EXPECT_TRUE(std::isnan(baseline.z(NAN)));
+}
+
+TEST(Baseline, IsReadyAfterSixteenValues) {
+  Baseline baseline;
+  for (int i = 0; i < 15; ++i) baseline.add(1);
+  EXPECT_FALSE(baseline.ready());
+  EXPECT_TRUE(std::isnan(baseline.early()));
+  baseline.add(1);
+  EXPECT_TRUE(baseline.ready());
+  EXPECT_NEAR(baseline.early(), 1, 1e-6);
+}
+
+TEST(Baseline, IsNotMovedByOutliersUpToAThirdOfTheWindow) {
+  Baseline baseline(60);
+  for (int i = 0; i < 60; ++i) baseline.add(i % 3 == 0 ? 1e30 : 2);
+  EXPECT_NEAR(baseline.median(), 2, 1e-5);
+}
+
+TEST(Baseline, EstimatesTheSpreadOfNoiseAndCountsZInIt) {
+  hand_made::Noise noise(2);
+  Baseline baseline(4096);
+  for (int i = 0; i < 4096; ++i) baseline.add(5 * noise.factor(0.3));
+  EXPECT_NEAR(baseline.median(), 5, 0.1);
+  EXPECT_NEAR(baseline.spread(), 0.3, 0.02);
+  EXPECT_GT(baseline.z(5 * std::exp(0.3 * 7)), 6);
+  EXPECT_TRUE(std::isinf(baseline.z(INFINITY)));
+}
+
+TEST(Baseline, ASteadyQuantityHasALeastSpread) {
+  Baseline baseline;
+  for (int i = 0; i < 64; ++i) baseline.add(1);
+  EXPECT_EQ(baseline.spread(), Baseline::kLeastSpread);
+  EXPECT_LT(baseline.z(1.2), 4);
+}
+
+TEST(Baseline, KeepsItsEarlyMedianSoThatSlowGrowthShows) {
+  Baseline baseline(64);
+  for (int i = 0; i < 1000; ++i) baseline.add(std::pow(1.01, i));
+  EXPECT_NEAR(baseline.early(), std::pow(1.01, 7.5), 1e-3);
+  EXPECT_NEAR(baseline.median(), std::pow(1.01, 967.5), 1);
+  EXPECT_EQ(baseline.floor(), baseline.early());
+  Baseline falling(64);
+  for (int i = 0; i < 1000; ++i) falling.add(std::pow(0.99, i));
+  EXPECT_EQ(falling.floor(), falling.median());
+}
+
+}  // namespace
+}  // namespace firstfault::detect

@@ -1,0 +1,24 @@
+// Names of a C++ module tree, for Trace and Watch alike.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "firstfault/events/setup.h"
+#include "firstfault/live/trace/tensor_names.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace firstfault {
+
+struct ModuleNames {
+  std::vector<std::string> paths;  ///< "model", "model.fc", …
+  std::vector<trace::NamedTensor> tensors;
+  std::vector<ModuleInfo> modules;
+};
+
+ModuleNames names_of(const torch::nn::Module& module, const std::string& name);
+
+}  // namespace firstfault

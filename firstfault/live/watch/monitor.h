@@ -1,0 +1,159 @@
+// Watches a whole run: forwards what the observer sees to the tracer, and measures each step's health beside it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "firstfault/live/trace/tracer.h"
+#include "firstfault/live/watch/activations.h"
+#include "firstfault/live/watch/facts.h"
+#include "firstfault/live/watch/parameters.h"
+#include "firstfault/live/watch/recorder.h"
+#include "firstfault/live/watch/sites.h"
+
+namespace firstfault::watch {
+
+/// How much is observed. What costs is that every op passes the observer: about a twentieth of a step.
+enum class Level : std::uint8_t {
+  gradients,  ///< no op: gradients, parameters, updates, and the loss that is given
+  modules,    ///< every op in the first steps, then in one step of eight
+  ops,        ///< every op of every step, so that a fault has its exact origin
+};
+
+struct MonitorOptions {
+  Level level = Level::ops;
+  DetectorOptions thresholds;
+  std::string run_file;  ///< "": in memory only
+};
+
+class Monitor final : public intercept::Listener {
+ public:
+  Monitor(const MonitorOptions& options, std::unique_ptr<intercept::Places> places);
+  ~Monitor() override;
+
+  // From the observer, on any thread.
+  void on_op_start(intercept::Frame& frame, const at::RecordFunction& record) override;
+  void on_op_end(intercept::Frame& frame, const at::RecordFunction& record) override;
+  void on_node_start(intercept::Frame& frame) override;
+  void on_node_end(intercept::Frame& frame) override;
+  void on_other_end(intercept::Frame& frame, const at::RecordFunction& record) override;
+  void on_optimizer(bool begins) override;
+
+  // From the facade, on any thread. Nothing but start() throws.
+
+  void set_names(std::vector<std::string> modules, const std::vector<trace::NamedTensor>& tensors);
+  void set_setup(Setup setup);
+  void hold(const std::vector<HeldTensor>& held);
+  void start();
+  /// Around an optimizer's step. `ranged`: the optimizer opens a range that on_optimizer hears of, whose end comes
+  /// after after_step(); else after_step() ends the step.
+  void before_step(std::int32_t optimizer, const std::vector<GroupNumbers>& groups, bool ranged);
+  void after_step(std::int32_t optimizer, const std::vector<GroupNumbers>& groups, bool ranged);
+  void loss(double value);
+  void log(const std::string& name, double value);
+  /// A step that a guard or a scaler of the program's own left out.
+  void skipped();
+  void close(RunState state);
+
+  Run run();
+  std::string path();
+  bool running() const noexcept { return running_.load(); }
+
+ private:
+  /// Of a tensor with one element that backward() could be called on.
+  struct Scalar {
+    std::int64_t sequence = -1;
+    double value = 0;
+    const intercept::OpTraits* op = nullptr;
+  };
+  struct Where {
+    std::int32_t module = -1;
+    std::int32_t after = -1;  ///< the module that ran last
+  };
+
+  bool in_parent() const noexcept;
+  template <class Body>
+  void guarded(Body&& body) noexcept;
+  void give_up(const char* reason) noexcept;
+
+  void look(intercept::Frame& frame, const at::RecordFunction& record);
+  void look_forward(intercept::Frame& frame, const at::RecordFunction& record);
+  void look_at_batch(const intercept::Frame& frame);
+  void look_at_scaler(const intercept::Frame& frame);
+  void look_at_clipping(const intercept::Frame& frame);
+  void measure_activation(const intercept::Frame& frame, const at::Tensor& output, Where where);
+  void measure_prediction(const at::Tensor& prediction);
+  void measure_batch(const at::Tensor& tensor, SiteRole role);
+  void remember_scalar(const intercept::Frame& frame, const at::Tensor& output);
+  void note_backward(const intercept::Frame& frame);
+  void note_accumulation();
+  std::int32_t order_of(std::int32_t module);
+  std::string module_name(std::int32_t module) const;
+  void put(std::int32_t site, const Health& health);
+  void put_groups(std::int32_t optimizer, const std::vector<GroupNumbers>& groups);
+  void put_parameters(std::int32_t optimizer);
+  Site parameter_site(SiteRole role, const Parameters::Tracked& tracked);
+
+  void settle_steps();
+  void end_unobserved_step();
+  static void set_loss(StepRow& row, double value);
+  void finish_loss();
+  void finish_row();
+  void begin_row();
+  void flush_waiting();
+  void record_row(StepRow row);
+  void record_origins();
+
+  const MonitorOptions options_;
+  trace::Tracer tracer_;
+  std::atomic<bool> running_{false};
+  std::atomic<bool> observing_{false};
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> half_seen_{false};
+  std::atomic<bool> batch_full_{false};
+  std::atomic<std::uint64_t> settled_{0};  ///< steps of the tracer that have a row
+  pid_t process_ = 0;
+  std::chrono::steady_clock::time_point began_;
+
+  std::mutex mutex_;  ///< of all that follows; no tensor is dropped and no Python run while it is held
+  Recorder recorder_;
+  Sites sites_;
+  Activations activations_;
+  Parameters parameters_;
+  FactFinder facts_;
+  std::vector<std::string> modules_;
+  std::vector<bool> leaf_;           ///< by module: has none inside
+  std::vector<std::int32_t> order_;  ///< by module; -1: not entered yet
+  std::int32_t next_order_ = 0;
+  std::map<std::pair<std::int32_t, std::size_t>, double> state_steps_;  ///< by optimizer and group
+  std::vector<const c10::TensorImpl*> batch_seen_;                      ///< in this step; compared, never followed
+  std::array<int, 2> batch_sites_{};                                    ///< inputs, targets
+  std::map<std::int32_t, float> usual_absmax_;                          ///< by site of the batch
+  StepRow row_;
+  std::optional<StepRow> waiting_;  ///< the last row, while it has no loss: one that is given now belongs to it
+  bool row_open_ = false;           ///< something happened since the last row
+  std::vector<double> roots_;       ///< losses that backward() was called on in this step
+  Scalar pending_root_;             ///< of the backward that runs
+  bool root_pending_ = false;       ///< it has not reached a parameter yet
+  const intercept::OpTraits* root_op_ = nullptr;
+  bool loss_given_ = false;
+  std::int64_t accumulations_ = 0;
+  bool amp_checked_ = false, stepped_ = false;
+  double loss_scale_ = StepRow::kUnknown;
+  std::array<Scalar, 64> scalars_;
+  std::int64_t step_ = 0;
+  std::size_t known_origins_ = 0;
+  std::int64_t recorded_origins_ = 0;
+};
+
+}  // namespace firstfault::watch

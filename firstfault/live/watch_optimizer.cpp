@@ -1,0 +1,99 @@
+// LibTorch's optimizers under a Watch. The one file that needs torch::optim.
+#include <algorithm>
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "firstfault/live/measure/scan.h"
+#include "firstfault/live/module_names.h"
+#include "firstfault/live/watch.h"
+#include "firstfault/live/watch/parameters.h"
+
+namespace firstfault {
+namespace {
+
+namespace optim = torch::optim;
+
+// As the dtype of the state holds it: 1e-8 is 0 in float16.
+double as_held(double eps, const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kHalf) return static_cast<float>(at::Half(static_cast<float>(eps)));
+  return eps;
+}
+
+template <class State, class Options>
+void read_adam(optim::Optimizer& optimizer, optim::OptimizerParamGroup& group, watch::GroupNumbers& numbers) {
+  numbers.state_steps = 0;
+  constexpr std::size_t kLook = 4;
+  bool first = true;
+  for (std::size_t i = 0; i < std::min(group.params().size(), kLook); ++i) {
+    const at::Tensor& parameter = group.params()[i];
+    numbers.eps = as_held(static_cast<Options&>(group.options()).eps(), parameter);
+    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) continue;
+    auto& state = static_cast<State&>(*found->second);
+    const auto steps = static_cast<double>(state.step());
+    numbers.state_steps = first ? steps : std::min(numbers.state_steps, steps);
+    first = false;
+    if (state.exp_avg_sq().defined()) numbers.second_moments.push_back(state.exp_avg_sq());
+  }
+}
+
+std::vector<watch::GroupNumbers> read(optim::Optimizer& optimizer) {
+  std::vector<watch::GroupNumbers> groups;
+  for (auto& group : optimizer.param_groups()) {
+    watch::GroupNumbers numbers;
+    numbers.lr = group.options().get_lr();
+    if (dynamic_cast<optim::Adam*>(&optimizer)) {
+      read_adam<optim::AdamParamState, optim::AdamOptions>(optimizer, group, numbers);
+    } else if (dynamic_cast<optim::AdamW*>(&optimizer)) {
+      read_adam<optim::AdamWParamState, optim::AdamWOptions>(optimizer, group, numbers);
+    }
+    groups.push_back(std::move(numbers));
+  }
+  return groups;
+}
+
+std::string type_of(optim::Optimizer& optimizer) {
+  if (dynamic_cast<optim::Adam*>(&optimizer)) return "Adam";
+  if (dynamic_cast<optim::AdamW*>(&optimizer)) return "AdamW";
+  if (dynamic_cast<optim::SGD*>(&optimizer)) return "SGD";
+  if (dynamic_cast<optim::RMSprop*>(&optimizer)) return "RMSprop";
+  if (dynamic_cast<optim::Adagrad*>(&optimizer)) return "Adagrad";
+  return "optimizer";
+}
+
+}  // namespace
+
+int Watch::watch(optim::Optimizer& optimizer) {
+  OptimizerInfo info{.type = type_of(optimizer)};
+  std::vector<at::Tensor> tensors;
+  for (auto& group : optimizer.param_groups()) {
+    info.groups.push_back({{"lr", group.options().get_lr()}});
+    tensors.insert(tensors.end(), group.params().begin(), group.params().end());
+  }
+  return remember(&optimizer, hold(tensors, std::move(info)));
+}
+
+int Watch::number_of(optim::Optimizer& optimizer) {
+  const int known = recall(&optimizer);
+  return known >= 0 ? known : watch(optimizer);
+}
+
+Watch::Watch(const torch::nn::Module& model, optim::Optimizer& optimizer, WatchOptions options)
+    : Watch(std::move(options)) {
+  watch(model);
+  watch(optimizer);
+}
+
+void Watch::step(optim::Optimizer& optimizer, const at::Tensor& loss_of_step) {
+  const int number = number_of(optimizer);
+  if (loss_of_step.defined() && loss_of_step.numel() == 1) loss(measure::value_at(loss_of_step, 0));
+  before_step(number, read(optimizer), /*ranged=*/false);
+  optimizer.step();
+  after_step(number, read(optimizer), /*ranged=*/false);
+}
+
+}  // namespace firstfault

@@ -1,0 +1,311 @@
+"""Watch for Python: what needs Python objects (hooks on optimizers, names of modules), around firstfault._live."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from firstfault import _core
+from firstfault._trace import _load_live
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+    import torch
+
+    from firstfault._core import Hypothesis, Run, Transition
+
+_LEVELS = ("gradients", "modules", "ops")
+_NAN = float("nan")
+_PARAMETERS_LOOKED_AT = 4  # of a group, for the state of its optimizer
+
+
+def _eps_as_held(eps: object, parameter: torch.Tensor) -> float:
+    """As the dtype of the state holds it: 1e-8 is 0 in float16."""
+    import torch
+
+    if not isinstance(eps, (int, float)):
+        return _NAN
+    dtype = parameter.dtype if parameter.dtype.is_floating_point else torch.float32
+    return float(torch.finfo(dtype).tiny and torch.tensor(eps, dtype=dtype).item())
+
+
+def _numbers(group: Mapping[str, object]) -> dict[str, float]:
+    """The numeric hyperparameters of a parameter group."""
+    numbers: dict[str, float] = {}
+    for key, value in group.items():
+        if key == "params":
+            continue
+        if isinstance(value, (bool, int, float)):
+            numbers[key] = float(value)
+        elif isinstance(value, (tuple, list)) and all(isinstance(one, (int, float)) for one in value):
+            numbers.update({f"{key}[{i}]": float(one) for i, one in enumerate(value)})
+        elif getattr(value, "numel", lambda: 0)() == 1:
+            numbers[key] = float(value)
+    return numbers
+
+
+class _Held:
+    """One optimizer: its number, and what is read off its groups around a step."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, number: int) -> None:
+        self.optimizer = optimizer
+        self.number = number
+        self.sizes = [len(group["params"]) for group in optimizer.param_groups]
+        self._eps: dict[int, float] = {}
+
+    def groups(self) -> list[tuple]:
+        result = []
+        for index, group in enumerate(self.optimizer.param_groups):
+            steps, moments = _NAN, []
+            for parameter in group["params"][:_PARAMETERS_LOOKED_AT]:
+                state = self.optimizer.state.get(parameter)
+                if not state:
+                    steps = 0.0 if "betas" in group and parameter.grad is not None else steps
+                    continue
+                count = state.get("step", _NAN)
+                count = float(count)
+                steps = count if not count >= steps else steps
+                moment = state.get("exp_avg_sq")
+                if moment is not None:
+                    moments.append(moment)
+            if index not in self._eps:
+                parameters = group["params"]
+                self._eps[index] = _eps_as_held(group.get("eps"), parameters[0]) if parameters else _NAN
+            result.append((float(group.get("lr", _NAN)), self._eps[index], steps, moments))
+        return result
+
+    def grown(self) -> list[torch.Tensor]:
+        """Parameters that joined since the last step."""
+        sizes = [len(group["params"]) for group in self.optimizer.param_groups]
+        if sizes == self.sizes:
+            return []
+        known = self.sizes + [0] * (len(sizes) - len(self.sizes))
+        fresh = [
+            parameter
+            for group, before in zip(self.optimizer.param_groups, known)
+            for parameter in group["params"][before:]
+        ]
+        self.sizes = sizes
+        return fresh
+
+
+def _default_path() -> str:
+    script = os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0] or "run"
+    stem = os.path.join("runs", f"{script}-{time.strftime('%Y%m%d-%H%M%S')}")
+    os.makedirs("runs", exist_ok=True)
+    number = 0
+    while os.path.exists(f"{stem}-{number}.ffrun"):
+        number += 1
+    return f"{stem}-{number}.ffrun"
+
+
+def _named(given: object, kind: str) -> list[tuple[str, object]]:
+    """One thing, several, or a mapping from names; as pairs."""
+    if given is None:
+        return []
+    if isinstance(given, dict):
+        return list(given.items())
+    if isinstance(given, (list, tuple)):
+        return [(kind if i == 0 else f"{kind}{i}", one) for i, one in enumerate(given)]
+    return [(kind, given)]
+
+
+class Watch:
+    """Watches a training run step by step: gradients, parameters, updates, activations, loss, batch, learning rate.
+
+    model: a module, a list of them, or a mapping from names; the first is called "model" unless named.
+    optimizer: one, or a list of them. Steps are marked by hooks on them; nothing else is hooked.
+    run_file: a path; True: ``runs/<script>-<time>-<n>.ffrun``; None: the run is kept in memory only.
+    level: "ops" observes every op, so that a fault has its exact origin; "modules" does so in the first steps and then in
+        one of eight; "gradients" observes none. None: "ops" on the CPU, "modules" where a model is on another device.
+    threshold_vanishing, threshold_exploding: L2 norms of a parameter's gradient that count as such, beside its own
+        history.
+
+    Not beside a running Trace or another Watch (RuntimeError). Nothing about the training changes. With
+    ``FIRSTFAULT=0`` in the environment nothing is watched.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | Iterable[torch.nn.Module] | Mapping[str, torch.nn.Module] | None = None,
+        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+        *,
+        run_file: str | os.PathLike | bool | None = None,
+        level: str | None = None,
+        threshold_vanishing: float = 1e-6,
+        threshold_exploding: float = 1e3,
+    ) -> None:
+        if level is not None and level not in _LEVELS:
+            raise ValueError(f"firstfault.watch: level is {level!r}; it takes {', '.join(map(repr, _LEVELS))} or None")
+        models = _named(model, "model")
+        on_cpu = all(p.device.type == "cpu" for _, one in models for p in one.parameters())
+        path = _default_path() if run_file is True else os.fspath(run_file) if run_file else ""
+        live = _load_live()
+        chosen = level or ("ops" if on_cpu else "modules")
+        self._live = live.Watch(chosen, float(threshold_vanishing), float(threshold_exploding), path)
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._modules: list[torch.nn.Module] = []  # the observer knows modules by identity
+        self._held: dict[int, _Held] = {}
+        self._handles: list = []
+        self._closed = False
+        for name, one in models:
+            self.watch(one, name)
+        for _, one in _named(optimizer, "optimizer"):
+            self.hold(one)
+        import torch
+
+        self._live.describe(
+            [sys.executable, *sys.argv] if sys.argv else [],
+            {"firstfault": _core.__version__, "python": platform.python_version(), "torch": torch.__version__},
+        )
+
+    def watch(self, model: torch.nn.Module, name: str = "model") -> None:
+        """Name the modules, parameters and buffers of ``model``, as ``name``, ``name.layer``, …
+
+        ValueError when ``name`` is taken by another module.
+        """
+        modules, tensors = [], []
+        seen: set[int] = set()
+        for index, (path, module) in enumerate(model.named_modules()):
+            full = ".".join(part for part in (name, path) if part)
+            own = sum(p.numel() for p in module._parameters.values() if p is not None)
+            modules.append((module, full, type(module).__name__, own))
+            for items, is_parameter in ((module._parameters, True), (module._buffers, False)):
+                for key, tensor in items.items():
+                    if tensor is None or id(tensor) in seen:
+                        continue
+                    seen.add(id(tensor))
+                    tensors.append((tensor, ".".join(part for part in (full, key) if part), is_parameter, index))
+        self._live.watch(modules, tensors)
+        self._modules.extend(module for module, *_ in modules)
+
+    def hold(self, optimizer: torch.optim.Optimizer) -> None:
+        """Follow an optimizer: which parameters it holds, and its steps."""
+        if id(optimizer) in self._held:
+            return
+        tensors = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        groups = [_numbers(group) for group in optimizer.param_groups]
+        self._held[id(optimizer)] = _Held(optimizer, self._live.hold(tensors, type(optimizer).__name__, groups))
+        if hasattr(optimizer, "register_step_pre_hook"):
+            self._handles.append(optimizer.register_step_pre_hook(self._before))
+            self._handles.append(optimizer.register_step_post_hook(self._after))
+
+    def _before(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        held = self._held.get(id(optimizer))
+        if held is None or not self._live.running or os.getpid() != self._process:
+            return
+        if fresh := held.grown():
+            self._live.hold_more(held.number, fresh)
+        self._live.before_step(held.number, held.groups(), True)
+
+    def _after(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        held = self._held.get(id(optimizer))
+        if held is None or not self._live.running or os.getpid() != self._process:
+            return
+        self._live.after_step(held.number, held.groups(), True)
+
+    def step(self, optimizer: torch.optim.Optimizer, loss: torch.Tensor | float | None = None) -> None:
+        """Let the optimizer make its step, and record it. Needed only for one that is no ``torch.optim.Optimizer``."""
+        if loss is not None:
+            self.loss(loss)
+        if hasattr(optimizer, "register_step_pre_hook"):
+            self.hold(optimizer)
+            optimizer.step()
+            return
+        self.hold(optimizer)
+        held = self._held[id(optimizer)]
+        self._live.before_step(held.number, held.groups(), False)
+        optimizer.step()
+        self._live.after_step(held.number, held.groups(), False)
+
+    def loss(self, value: torch.Tensor | float) -> None:
+        """The loss of this step, where it is not what ``backward()`` is called on."""
+        if self._live.running:
+            self._live.loss(float(value.detach()) if hasattr(value, "detach") else float(value))
+
+    def log(self, **numbers: float) -> None:
+        """Numbers of the program's own, kept with the step."""
+        for name, value in numbers.items():
+            self._live.log(name, float(value))
+
+    def start(self) -> Watch:
+        """Begin to watch; ``watch()`` and ``with`` do it."""
+        self._live.start()
+        atexit.register(self.close)
+        return self
+
+    def close(self, state: str = "complete") -> None:
+        """End the run: "complete", or "died" where an exception ended it. Answers stay available."""
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._live.close(state == "died")
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close("complete" if error is None else "died")
+
+    @property
+    def path(self) -> str | None:
+        """Of the run file, or None."""
+        return self._live.path or None
+
+    @property
+    def running(self) -> bool:
+        return self._live.running
+
+    def run(self) -> Run:
+        """What was recorded so far, as a plain value."""
+        return self._live.run()
+
+    def explain(self) -> list[Hypothesis]:
+        """Why the run failed, best first; empty where nothing is wrong."""
+        return self._live.explain()
+
+    def events(self) -> list[Transition]:
+        """Changes of state, in order."""
+        return self.run().transitions
+
+    def __repr__(self) -> str:
+        where = self.path or "memory"
+        state = "running" if self.running else "closed"
+        return f"<firstfault.Watch {state}, {len(self._modules)} modules, {len(self._held)} optimizers, in {where}>"
+
+    def _repr_html_(self) -> str:
+        return _core.explanation_html(self.explain(), self.run())
+
+
+def watch(
+    model: torch.nn.Module | Iterable[torch.nn.Module] | Mapping[str, torch.nn.Module] | None = None,
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+    *,
+    run_file: str | os.PathLike | bool | None = None,
+    level: str | None = None,
+    threshold_vanishing: float = 1e-6,
+    threshold_exploding: float = 1e3,
+) -> Watch:
+    """A new :class:`Watch` that is running, to be used as ``with firstfault.watch(model, optimizer) as run``."""
+    return Watch(
+        model,
+        optimizer,
+        run_file=run_file,
+        level=level,
+        threshold_vanishing=threshold_vanishing,
+        threshold_exploding=threshold_exploding,
+    ).start()
