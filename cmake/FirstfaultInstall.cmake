@@ -21,6 +21,8 @@ firstfault_install(core base events detect record reason present)
 if(FIRSTFAULT_BUILD_LIVE)
   firstfault_install(live live)
 endif()
+install(TARGETS firstfault_program firstfault_preload RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
 install(FILES firstfault/firstfault.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/firstfault COMPONENT cpp)
 
 configure_package_config_file(cmake/firstfaultConfig.cmake.in firstfaultConfig.cmake INSTALL_DESTINATION ${package_dir})
