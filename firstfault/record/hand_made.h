@@ -56,6 +56,8 @@ inline StepRow hand_made_row(std::int64_t step, int sites) {
   row.gradients_left_over = step % 5 == 1;
   row.skipped = step % 7 == 2;
   row.reset_state = step % 11 == 3;
+  row.optimizer = static_cast<std::int32_t>(step % 2);
+  if (step % 3 == 0) row.logged["accuracy"] = 0.5 + 0.001 * static_cast<double>(step % 100);
   for (int i = 0; i < sites; ++i) {
     Health health;
     health.nonfinite = i % 4 == 3 ? step % 2 : 0;

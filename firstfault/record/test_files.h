@@ -74,10 +74,11 @@ class RunText {
   void add_row(const StepRow& row) {
     add("row", row.step, row.seconds, row.loss, static_cast<int>(row.loss_state), row.gradient_norm, row.update_ratio,
         row.parameter_norm, row.lr, row.loss_scale, row.backwards, row.gradients_left_over, row.skipped,
-        row.reset_state, row.sites.size());
+        row.reset_state, row.optimizer, row.logged.size(), row.sites.size());
+    for (const auto& [name, value] : row.logged) add("logged", name, value);
     for (const Health& one : row.sites) {
       add(" ", one.nonfinite, one.rms, one.absmax, one.mean, one.zeros, one.saturated, one.dead, one.varies,
-          one.columns, one.update, one.flips, one.lr, one.second, one.eps, one.state_steps);
+          one.columns, one.update, one.flips, one.lr, one.second, one.eps, one.state_steps, one.row);
     }
   }
   template <class... Values>
