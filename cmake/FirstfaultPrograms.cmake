@@ -35,6 +35,11 @@ if(FIRSTFAULT_BUILD_TESTS)
   # Tests check JSON by parsing it, and run files by querying them.
   target_link_libraries(core_tests PRIVATE nlohmann_json::nlohmann_json SQLite::SQLite3)
   target_compile_definitions(core_tests PRIVATE FIRSTFAULT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # Processes that die while they record; `make test-crash` runs more of them.
+  add_executable(crash_test ${PROJECT_SOURCE_DIR}/tests/crash/crash_test.cpp)
+  firstfault_warnings(crash_test)
+  target_link_libraries(crash_test PRIVATE firstfault::core SQLite::SQLite3)
+  add_test(NAME crash_test COMMAND crash_test 20 100)
   if(FIRSTFAULT_BUILD_LIVE)
     firstfault_test_program(live_tests firstfault::live live)
     target_link_libraries(live_tests PRIVATE hwy::hwy hwy::hwy_test)  # kernels are run on every SIMD target
