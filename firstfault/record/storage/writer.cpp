@@ -140,6 +140,7 @@ Writer::Writer(const std::string& path, const WriterOptions& options) : path_(pa
     const std::string reason = why(database_, error);
     statements_.reset();
     database_.close();
+    remove_run_file(path);
     throw Error("The run file '" + printable(path) + "' cannot be made (" + reason +
                 "). Choose another folder, or keep the run in memory only.");
   }
