@@ -11,7 +11,7 @@ function(firstfault_install name)
           COMPONENT cpp)
   foreach(folder ${ARGN})
     install(DIRECTORY firstfault/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/firstfault COMPONENT cpp
-            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made.h" EXCLUDE PATTERN "*_parts.h" EXCLUDE)  # for tests; internal
+            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made*.h" EXCLUDE PATTERN "*_parts.h" EXCLUDE)  # for tests; internal
   endforeach()
 endfunction()
 
