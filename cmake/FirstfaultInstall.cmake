@@ -11,7 +11,8 @@ function(firstfault_install name)
           COMPONENT cpp)
   foreach(folder ${ARGN})
     install(DIRECTORY firstfault/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/firstfault COMPONENT cpp
-            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made.h" EXCLUDE PATTERN "*_parts.h" EXCLUDE  # for tests; internal
+            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made*.h" EXCLUDE PATTERN "test_files.h" EXCLUDE  # for tests
+            PATTERN "*_parts.h" EXCLUDE  # internal
             PATTERN "storage" EXCLUDE)  # needs SQLite's headers
   endforeach()
 endfunction()
@@ -20,6 +21,8 @@ firstfault_install(core base events detect record reason present)
 if(FIRSTFAULT_BUILD_LIVE)
   firstfault_install(live live)
 endif()
+install(TARGETS firstfault_program firstfault_preload RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
 install(FILES firstfault/firstfault.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/firstfault COMPONENT cpp)
 
 configure_package_config_file(cmake/firstfaultConfig.cmake.in firstfaultConfig.cmake INSTALL_DESTINATION ${package_dir})

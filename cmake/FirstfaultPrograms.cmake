@@ -35,6 +35,10 @@ if(FIRSTFAULT_BUILD_TESTS)
   # Tests check JSON by parsing it, and run files by querying them.
   target_link_libraries(core_tests PRIVATE nlohmann_json::nlohmann_json SQLite::SQLite3)
   target_compile_definitions(core_tests PRIVATE FIRSTFAULT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # Run files for tests/cli.
+  add_executable(make_run ${PROJECT_SOURCE_DIR}/tests/cli/make_run.cpp)
+  firstfault_warnings(make_run)
+  target_link_libraries(make_run PRIVATE firstfault::core)
   if(FIRSTFAULT_BUILD_LIVE)
     firstfault_test_program(live_tests firstfault::live live)
     target_link_libraries(live_tests PRIVATE hwy::hwy hwy::hwy_test)  # kernels are run on every SIMD target

@@ -1,4 +1,4 @@
-// Umbrella: all of the public C++ API. With the component `live` (LibTorch) also Trace.
+// Umbrella: all of the public C++ API. With the component `live` (LibTorch) also Trace and Watch.
 #pragma once
 
 #include "firstfault/base/error.h"
@@ -11,4 +11,5 @@
 
 #ifdef FIRSTFAULT_LIVE
 #include "firstfault/live/session.h"
+#include "firstfault/live/watch.h"
 #endif

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ruff=.venv/bin/ruff
-mapfile -t sources < <(find firstfault python examples benchmarks tests -name '*.h' -o -name '*.cpp' -o -name '*.cc' | sort)
+mapfile -t sources < <(find firstfault cli python examples benchmarks tests -name '*.h' -o -name '*.cpp' -o -name '*.cc' | sort)
 if [[ ${1:-} == --fix ]]; then
   clang-format -i "${sources[@]}"
   "$ruff" check --quiet --fix .

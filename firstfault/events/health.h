@@ -33,7 +33,8 @@ struct Health {
   float eps = kAbsent;          ///< optimizer: eps as its dtype holds it
   float state_steps = kAbsent;  ///< optimizer: smallest number of steps that a parameter's state has seen; 0: no state
 
-  std::int32_t row = -1;  ///< input, target: index in dim 0 of the largest magnitude, where it stands out
+  std::int32_t row = -1;    ///< input, target: index in dim 0 of the largest magnitude, where it stands out
+  std::int32_t unused = 0;  ///< no padding: run files hold this struct as it is
 
   bool seen() const noexcept { return nonfinite >= 0; }
   bool bad() const noexcept { return nonfinite > 0; }

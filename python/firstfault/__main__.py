@@ -1,12 +1,13 @@
-"""The `firstfault` program: whether the tool works here, and what it knows."""
+"""The `firstfault` program of the Python package: the native one, and what needs Python."""
 
 from __future__ import annotations
 
-import argparse
-import json
+import contextlib
 import os
 import platform
+import signal
 import sys
+from pathlib import Path
 
 from firstfault import __version__, _core
 
@@ -33,26 +34,44 @@ def info() -> int:
         return 2
 
 
-def mechanisms(as_json: bool) -> int:
-    """List the mechanisms in the order in which they are asked, with their conditions."""
-    known = _core.mechanisms()
-    if as_json:
-        print(json.dumps(known, indent=2))
-    else:
-        for one in known:
-            print(f"{one['name']:26} {one['condition']}")
-    return 0
+def interpreter_flags() -> list[str]:
+    """What stood between `python` and `-m firstfault`, or the path of this program."""
+    given = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    flags, last = given[:-1], "".join(given[-2:-1])  # without the module or the path
+    if last.startswith("-") and last.endswith("m"):  # -m, or -Bm
+        return [*flags[:-1], last[:-1]] if len(last) > 2 else flags[:-1]
+    return flags
+
+
+def native(arguments: list[str]) -> int:
+    """The program in C++, as if it had been started itself: it dies of signals, and `run` replaces the process."""
+    sys.stdout.flush()
+    with contextlib.suppress(ValueError):  # not the main thread
+        for ended_by in (signal.SIGINT, signal.SIGPIPE):
+            signal.signal(ended_by, signal.SIG_DFL)
+    python = [sys.executable, *interpreter_flags()]
+    bootstrap = Path(__file__).with_name("_bootstrap")
+    return _core.main([os.fsencode(one) for one in arguments], [os.fsencode(one) for one in python], bytes(bootstrap))
+
+
+def asks_for_parquet(arguments: list[str]) -> bool:
+    given = zip(arguments, [*arguments[1:], ""])
+    return any(one == "--format=parquet" or (one, value) == ("--format", "parquet") for one, value in given)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="firstfault", description="Names the op that made the first NaN or Inf.")
-    parser.add_argument("--version", action="version", version=f"firstfault {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("info", help=info.__doc__)
-    listing = commands.add_parser("mechanisms", help=mechanisms.__doc__)
-    listing.add_argument("--json", action="store_true", help="as a JSON array")
-    chosen = parser.parse_args(arguments)
-    return info() if chosen.command == "info" else mechanisms(chosen.json)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    command = arguments[0] if arguments else ""
+    if command == "info" and len(arguments) == 1:
+        return info()
+    if command == "run" and sys.flags.ignore_environment:
+        print("firstfault: run: not under python -E or -I, which hide firstfault from the script", file=sys.stderr)
+        return 2
+    if command == "export" and asks_for_parquet(arguments):
+        from firstfault import _parquet
+
+        return _parquet.export(arguments[1:])
+    return native(arguments)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ NB_MODULE(_core, m) {
   using namespace firstfault::python;
   m.attr("__version__") = FIRSTFAULT_VERSION;
   nanobind::register_exception_translator(&translate);
+  bind_cli(m);
   bind_evidence(m);
   bind_origin(m);
   bind_rows(m);

@@ -23,7 +23,7 @@ from firstfault import _core, _live
 print(open("/proc/self/maps").read())
 """
 # Beside firstfault's own: what is compiled into the modules or shipped beside them.
-LICENCES = {"nanobind", "robin-map", "fmt", "nlohmann-json", "highway", "Apache-2.0"}
+LICENCES = {"nanobind", "robin-map", "fmt", "nlohmann-json", "CLI11", "highway", "Apache-2.0"}
 
 
 def run(program: str) -> str:

@@ -19,7 +19,7 @@ inline constexpr int kCommitsOffset = 72;
 extern const char* const kSchema;
 
 // health.data is this struct, once per site.
-static_assert(std::is_trivially_copyable_v<Health> && sizeof(Health) == 64 && offsetof(Health, rms) == 8 &&
-              offsetof(Health, state_steps) == 60);
+static_assert(std::is_trivially_copyable_v<Health> && sizeof(Health) == 72 && offsetof(Health, rms) == 8 &&
+              offsetof(Health, row) == 64);
 
 }  // namespace firstfault::record
