@@ -53,6 +53,8 @@ Hypothesis build(const Reading& reading, const Outlier& outlier, const Place& pl
   result.description = "The batch of step " + std::to_string(place.step) +
                        " is unlike the ones before it: " + found.text + "; " + place.harm + ".";
   result.evidence.insert(result.evidence.begin(), found);
+  const Health* health = reading.health(place.step, outlier.site);
+  if (health != nullptr && health->row >= 0) result.sample = health->row;
   return result;
 }
 

@@ -48,9 +48,9 @@ std::string changed(const char* what, const Series& series) {
 
 }  // namespace
 
-Reading::Reading(const Run& run) : run_(run) {
+Reading::Reading(const Run& run, std::int32_t optimizer) : run_(run) {
   for (const StepRow& row : run.rows)
-    if (!row.skipped) rows_.push_back(&row);
+    if (!row.skipped && row.optimizer == optimizer) rows_.push_back(&row);
   harm_ = find_harm(run, rows_);
 }
 
