@@ -58,17 +58,24 @@ def fault_of(seed: int, index: int, retry: int = 0) -> str | None:
 
 
 def draw(seed: int, index: int, attempt: int, fault: str | None) -> tuple[Site, Truth | None]:
+    site = staged(seed, index, attempt, fault)
+    return site, BY_NAME[fault].put_in(site) if fault else None
+
+
+def staged(seed: int, index: int, attempt: int, fault: str | None) -> Site:
+    """The draw, before the fault is put in."""
     rng = random.Random(f"{seed} {index} {attempt}")
     draft = draw_draft(rng)
-    while fault and not BY_NAME[fault].fits(draft):
-        draft = draw_draft(rng)
-    site = Site(draft, rng)
-    return site, BY_NAME[fault].put_in(site) if fault else None
+    if fault:
+        while not BY_NAME[fault].fits(draft):
+            draft = draw_draft(rng)
+        BY_NAME[fault].stage(draft, rng)
+    return Site(draft, rng)
 
 
 def attempted(seed: int, index: int, attempt: int, fault: str | None) -> tuple[Program | None, str]:
     """The program, or why it is none."""
-    plain, _ = draw(seed, index, attempt, None) if not fault else (twin_of(seed, index, attempt, fault), None)
+    plain = staged(seed, index, attempt, fault)
     steps = plain.recipe.steps
     twin = measure(plain.training())
     reason = healthy(twin)
@@ -78,22 +85,13 @@ def attempted(seed: int, index: int, attempt: int, fault: str | None) -> tuple[P
         return Program(seed, index, attempt, None, Harm("", learnt=(twin.ratio, twin.ratio)), steps), ""
     site, truth = draw(seed, index, attempt, fault)
     run = measure(site.training())
-    found = harm(run, twin)
+    found = harm(run, twin, truth, BY_NAME[fault].lost)
     reason = contradiction(truth, run, found)
     if reason:
         return None, reason
     if found.first_bad is not None:
         steps = min(steps, found.first_bad + AFTER + 4)
     return Program(seed, index, attempt, fault, found, steps), ""
-
-
-def twin_of(seed: int, index: int, attempt: int, fault: str) -> Site:
-    """The same draw without the fault put in."""
-    rng = random.Random(f"{seed} {index} {attempt}")
-    draft = draw_draft(rng)
-    while not BY_NAME[fault].fits(draft):
-        draft = draw_draft(rng)
-    return Site(draft, rng)
 
 
 def contradiction(truth: Truth, run: Measured, found: Harm) -> str:

@@ -96,7 +96,10 @@ def watch(found: Program) -> Verdict:
     single = len(models) == 1
     with ff.watch(models[0] if single else models, optimizers[0] if single else optimizers) as run:
         for step in range(found.steps):
-            loss = training.step(step)
+            try:
+                loss = training.step(step)
+            except ValueError:  # distributions refuse NaN: the program ends
+                break
             if training.recipe.reports_loss:
                 run.loss(loss)
     verdict.hypotheses = list(run.explain())

@@ -46,6 +46,7 @@ def draw_draft(rng: random.Random) -> Draft:
         validates_every=rng.choice((0, 0, 10, 25)),
         zero_to_none=rng.random() < 0.7,
         reports_loss=rng.random() < 0.7,
+        scaler={"init_scale": 2.0 ** rng.randint(8, 20), "growth_interval": rng.choice((20, 50, 2000))},
     )
     return Draft(architecture, options, recipe, rng.randrange(1 << 30))
 

@@ -74,7 +74,8 @@ def schedule(recipe: Recipe, step: int) -> float:
     warmup = max(recipe.steps // 10, 2) if recipe.warms_up_over is None else recipe.warms_up_over()
     rise = 1.0
     if recipe.schedule.startswith("warmup"):
-        rise = min(1.0, (torch.tensor(float(step)) / warmup).item() if warmup == 0 else (step + 1) / warmup)
+        rise = (step + 1) / warmup if warmup else (torch.tensor(float(step)) / 0.0).item()
+        rise = 1.0 if rise >= 1.0 else rise  # NaN stays
     if recipe.schedule.endswith("cosine"):
         return rise * (0.55 + 0.45 * math.cos(math.pi * progress))
     return rise * (0.3 if recipe.schedule == "step" and progress > 0.6 else 1.0)
@@ -92,7 +93,7 @@ class Training:
         make = OPTIMIZERS[recipe.optimizer][0]
         self.optimizers = [make(recipe.chooses(task.models[p.model]), lr=recipe.lr) for p in task.players]
         scaled = recipe.amp == "fp16" and recipe.scaler is not None
-        self.scaler = torch.amp.GradScaler("cpu", **{"init_scale": 2.0**12, **recipe.scaler}) if scaled else None
+        self.scaler = torch.amp.GradScaler("cpu", **recipe.scaler) if scaled else None
         self.skipped = False
         for prepare in recipe.prepares:
             prepare(self)
@@ -172,7 +173,7 @@ class Training:
     def validate(self) -> None:
         for model in self.models:
             model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self.precision():
             self.task.measure(self.given(self.task.held_out(99)))
         for model in self.models:
             model.train()
@@ -183,7 +184,7 @@ class Training:
         torch.backends.mha.set_fastpath_enabled(False)  # it would pass by what was put into modules
         for model in self.models:
             model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self.precision():
             numbers = [float(self.task.measure(self.given(self.task.held_out(i)))) for i in range(2)]
         for model in self.models:
             model.train()

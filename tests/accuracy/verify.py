@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import torch
 
 from .training import Training
-from .truth import Harm
+from .truth import Harm, Truth
 
 LEARNT = 0.8  # a healthy run ends below this part of what it began with
-LOST = 0.25  # harm: this part of the twin's progress is missing
 SPIKE = 8.0  # harm: the loss of one step over the median of those before
 FIRST = 4.0  # harm: the first loss over that of the twin
 AFTER = 8  # steps that are still made once parameters hold NaN or Inf
@@ -23,7 +22,8 @@ class Measured:
     after: float
     losses: list[float] = field(default_factory=list)
     first_bad: int | None = None  # step with a loss, gradient or parameter that is not finite
-    own_scale: bool = False  # its data is not that of the twin
+    own_scale: bool = False  # its data or its loss is not that of the twin
+    own_data: bool = False
 
     @property
     def ratio(self) -> float:
@@ -46,9 +46,15 @@ def broken(training: Training, loss: float) -> bool:
 
 def measure(training: Training) -> Measured:
     """Runs it to its end, or until there is nothing left to be seen."""
-    seen = Measured(training.quality(), math.inf, own_scale=bool(training.task.lasting))
+    task = training.task
+    seen = Measured(training.quality(), math.inf, own_scale=bool(task.lasting) or task.own_loss, own_data=bool(task.lasting))
     for step in range(training.recipe.steps):
-        seen.losses.append(float(training.step(step)))
+        try:
+            seen.losses.append(float(training.step(step)))
+        except ValueError:  # distributions refuse NaN
+            seen.losses.append(math.nan)
+            seen.first_bad = step if seen.first_bad is None else seen.first_bad
+            return seen
         if seen.first_bad is None and broken(training, seen.losses[-1]):
             seen.first_bad = step
         if seen.first_bad is not None and step >= seen.first_bad + AFTER and not finite(state(training)):
@@ -75,30 +81,32 @@ def median(values: list[float]) -> float:
     return ordered[len(ordered) // 2]
 
 
-def first_visible(run: Measured, twin: Measured) -> int | None:
-    """First step from which the loss is far above all that the twin ever shows, or above what was usual before."""
-    ceiling = 3 * max(abs(loss) for loss in twin.losses[: len(run.losses)])
+def first_visible(run: Measured, twin: Measured, onset: int) -> int | None:
+    """First step of the fault from which the loss is far above all that the twin shows, or above what was usual before."""
+    ceiling = math.inf if run.own_scale else 3 * max(abs(loss) for loss in twin.losses)
     for step, loss in enumerate(run.losses):
-        usual = median(run.losses[max(0, step - 10) : step]) if step >= 3 else math.inf
-        if not math.isfinite(loss) or (loss > ceiling and not run.own_scale) or loss > SPIKE * abs(usual) > 0:
+        usual = abs(median(run.losses[max(0, step - 10) : step])) if step >= 3 else math.inf
+        like_twin = not run.own_scale and step < len(twin.losses) and loss < SPIKE * abs(twin.losses[step])
+        high = loss > ceiling or (loss > SPIKE * usual and not like_twin)
+        if step >= onset and (high or not math.isfinite(loss)):
             return step
     return None
 
 
-def harm(run: Measured, twin: Measured) -> Harm:
-    """Of the kinds of harm the strongest that there is."""
-    learnt, visible = (run.ratio, twin.ratio), first_visible(run, twin)
+def harm(run: Measured, twin: Measured, truth: Truth, enough: float) -> Harm:
+    """Of the kinds of harm the strongest that there is; `enough` is the part of the twin's progress that must be missing."""
+    learnt, visible = (run.ratio, twin.ratio), first_visible(run, twin, truth.onset)
     if run.first_bad is not None:
         visible = run.first_bad if visible is None else min(visible, run.first_bad)
         return Harm("non-finite", run.first_bad, run.first_bad, visible, learnt)
-    scale = run.before if run.own_scale else twin.before
+    scale = run.before if run.own_data else twin.before
     lost = (run.after / scale - twin.ratio) / (1 - twin.ratio)
-    if lost >= LOST:
+    if lost >= enough:
         return Harm("not learnt", lost, None, visible, learnt)
     excess = run.losses[0] / max(abs(twin.losses[0]), 1e-9)
-    if excess >= FIRST and not run.own_scale:
+    if excess >= FIRST and truth.onset == 0 and not run.own_scale:
         return Harm("first loss", excess, None, 0, learnt)
-    if visible is not None and visible >= 3:
+    if visible is not None and 3 <= visible <= truth.onset + 3 and not truth.diffuse:
         usual = abs(median(run.losses[max(0, visible - 10) : visible]))
         return Harm("spike", run.losses[visible] / max(usual, 1e-9), None, visible, learnt)
     return Harm("", lost, learnt=learnt)

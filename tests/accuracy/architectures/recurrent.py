@@ -57,12 +57,12 @@ class Characters(nn.Module):
 
 
 def counting(seed: int, batch: int, length: int, vocab: int):
-    """Sequences that count upwards by 1 or 2; what comes after the end of a sequence is ignored (-100)."""
+    """Sequences that count upwards by 1, 2 or 3; what comes after the end of a sequence is ignored (-100)."""
 
     def load(number):
         g = generator(seed, 2, number)
         start = torch.randint(0, vocab, (batch, 1), generator=g)
-        stride = torch.randint(1, 3, (batch, 1), generator=g)
+        stride = torch.randint(1, 4, (batch, 1), generator=g)
         ids = (start + stride * torch.arange(length + 1)) % vocab
         ends = torch.randint(length // 2, length + 1, (batch, 1), generator=g)
         absent = torch.arange(length) >= ends

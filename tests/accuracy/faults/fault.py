@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from ..truth import Truth
 class Fault:
     put_in: Callable[[Site], Truth]
     fits: Callable[[Draft], bool] = lambda draft: True
+    stage: Callable[[Draft, random.Random], None] = lambda draft, rng: None  # also for the run without the fault
+    lost: float = 0.25  # harm: this part of what the run would learn is missing
 
     @property
     def name(self) -> str:

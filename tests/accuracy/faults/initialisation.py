@@ -54,11 +54,11 @@ def growing_in_time(site: Site) -> Truth:
 
 
 def uninitialised(site: Site) -> Truth:
-    """NaN or a huge value in a parameter that nobody initialised."""
+    """NaN or Inf in a parameter that nobody initialised."""
     spot = site.spot(*WEIGHTED)
     with torch.no_grad():
         weight = spot.module.weight.view(-1)
-        weight[site.rng.randrange(len(weight))] = site.rng.choice((float("nan"), float("inf"), 3e38))
+        weight[site.rng.randrange(len(weight))] = site.rng.choice((float("nan"), float("inf")))
     return Truth("bad_init", Place(MODULE, names_of([spot])), 0, note=spot.path)
 
 
@@ -192,5 +192,5 @@ FAULTS = [
     Fault(dies_at_once, has_relu),
     Fault(zero_gradient_op),
     Fault(sharp_attention, lambda draft: draft.architecture.name == "decoder"),
-    Fault(one_expert, having("moe")),
+    Fault(one_expert, having("moe"), lost=0.1),
 ]

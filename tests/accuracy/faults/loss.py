@@ -12,7 +12,7 @@ from .fault import Fault, either, factors, having
 
 def log_of_probability(site: Site) -> Truth:
     """Cross-entropy by hand: the probability of one very sure sample underflows to 0."""
-    task, size = site.task, site.size(500, 1e4)
+    task, size = site.task, site.size(500, 1e4) * site.rng.choice((-1, 1))
     sharpen = factors(site, size)
 
     def criterion(out, given):
@@ -20,7 +20,7 @@ def log_of_probability(site: Site) -> Truth:
         chosen = sharpen(out).softmax(1).gather(1, y.unsqueeze(1)).squeeze(1)
         return -(chosen.log() * (given["y"] >= 0)).sum() / (given["y"] >= 0).sum()
 
-    task.criterion = criterion
+    task.own_loss, task.criterion = True, criterion
     return Truth("op_domain", Place(LOSS, samples=(site.sample,)), site.step, note=f"logits x{size:.0f}")
 
 
@@ -28,7 +28,7 @@ def root_of_error(site: Site) -> Truth:
     """Root mean square of each sample; one sample has no error at all, as its weight is 0."""
     task = site.task
     weigh = factors(site, 0.0)
-    task.criterion = lambda out, given: weigh(out - given["y"]).square().mean(1).sqrt().mean()
+    task.own_loss, task.criterion = True, lambda out, given: weigh(out - given["y"]).square().mean(1).sqrt().mean()
     return Truth("op_domain", Place(LOSS, samples=(site.sample,)), site.step)
 
 
@@ -43,8 +43,8 @@ def log_of_target(site: Site) -> Truth:
         return given | {"y": y}
 
     task.lasting.append(spoil)
-    task.criterion = lambda out, given: (F.softplus(out).log1p() - given["y"].log1p()).square().mean()
-    return Truth("op_domain", Place(LOSS, samples=(sample,)), site.step, ("data_invalid", "data_outlier"), (Place(DATA),))
+    task.own_loss, task.criterion = True, lambda out, given: (F.softplus(out).log1p() - given["y"].log1p()).square().mean()
+    return Truth("op_domain", Place(LOSS, samples=(sample,)), site.step, ("data_invalid", "label_outlier"), (Place(DATA),))
 
 
 def mean_of_nothing(site: Site) -> Truth:
@@ -59,11 +59,11 @@ def mean_of_nothing(site: Site) -> Truth:
         if site.draft.has("values"):
             errors = (out - given["y"]).square().mean(1)
         else:
-            errors = F.cross_entropy(out, given["y"], reduction="none").flatten(1).mean(1)
+            errors = F.cross_entropy(out, given["y"], reduction="none").view(len(out), -1).mean(1)
         return (errors * given["kept"]).sum() / given["kept"].sum()
 
     task.corruptions.append(mask)
-    task.criterion = criterion
+    task.own_loss, task.criterion = True, criterion
     return Truth("loss_definition", Place(LOSS), site.step, ("op_domain",))
 
 
@@ -81,14 +81,14 @@ def all_targets_ignored(site: Site) -> Truth:
 def nll_on_raw_logits(site: Site) -> Truth:
     """nll_loss without log_softmax before it."""
     task = site.task
-    task.criterion = lambda out, given: F.nll_loss(out, given["y"])
+    task.own_loss, task.criterion = True, lambda out, given: F.nll_loss(out, given["y"])
     return Truth("loss_definition", Place(LOSS), 0, diffuse=True)
 
 
 def broadcast_targets(site: Site) -> Truth:
     """Targets of shape (N) against answers of shape (N, 1)."""
     task = site.task
-    task.criterion = lambda out, given: (out - given["y"].squeeze(1)).square().mean()
+    task.own_loss, task.criterion = True, lambda out, given: (out - given["y"].squeeze(1)).square().mean()
     return Truth("loss_definition", Place(LOSS), 0, diffuse=True)
 
 
@@ -98,7 +98,7 @@ def weight_is_nan(site: Site) -> Truth:
     value = site.rng.choice((float("nan"), float("inf")))
     player = task.players[0]
     plain = player.loss
-    player.loss = lambda given: plain(given) * (value if clock.batch >= batch else 1.0)
+    task.own_loss, player.loss = True, lambda given: plain(given) * (value if clock.batch >= batch else 1.0)
     return Truth("hyperparameter", Place(LOSS), site.step, ("loss_definition",), (Place(LOOP),), note=f"weight {value}")
 
 

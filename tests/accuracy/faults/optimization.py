@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import torch
 from torch import nn
@@ -11,8 +12,6 @@ from ..site import Draft, Site
 from ..training import ADAPTIVE, PLAIN, Training
 from ..truth import LOOP, MODULE, Place, Truth
 from .fault import Fault
-
-ADAM_LIKE = ("adam", "adam_foreach", "adamw", "adamw_fused", "nadam")
 
 
 def late_step(site: Site) -> int:
@@ -83,7 +82,7 @@ def missing_zero_grad(site: Site) -> Truth:
 def accumulation_not_averaged(site: Site) -> Truth:
     """The loss of each part counts in full."""
     recipe = site.recipe
-    recipe.accumulation, recipe.averages, recipe.clip = site.rng.choice((4, 8, 16)), False, None
+    recipe.averages = False
     return Truth(
         "accumulation_not_averaged", Place(LOOP), 0, ("lr_too_high",), diffuse=True, note=f"x{recipe.accumulation}"
     )
@@ -208,13 +207,19 @@ def one_huge_update(site: Site) -> Truth:
     return Truth("lr_too_high", Place(LOOP), step, ("dead_units",), diffuse=True, note=f"x{size:.0f}")
 
 
-def warmup_missing(site: Site) -> Truth:
-    """Adam's first steps at full size, in a net that needs a warm-up."""
-    site.draft.options |= {"depth": site.rng.randint(6, 10), "pre_norm": False, "width": 24}
-    site.recipe.schedule, site.recipe.clip = "none", None
-    size = site.size(1.0, 4.0)
-    site.recipe.factor = lambda _step: size
-    return Truth("warmup_missing", Place(LOOP), 0, ("lr_too_high",), diffuse=True, note=f"lr x{size:.1f}")
+def many_parts(draft: Draft, rng: random.Random) -> None:
+    draft.recipe.accumulation, draft.recipe.clip = rng.choice((8, 16)), None
+    draft.recipe.steps = min(draft.recipe.steps, 80)
+    draft.recipe.lr *= 3.0
+
+
+def long_run(draft: Draft, rng: random.Random) -> None:
+    draft.recipe.steps, draft.recipe.clip, draft.recipe.schedule = rng.randint(200, 300), None, "none"
+    draft.recipe.lr *= 6.0 if draft.recipe.optimizer == "adagrad" else 2.0
+
+
+def converges(draft: Draft) -> bool:
+    return draft.architecture.name in ("mlp_regression", "mlp_classifier", "lora", "speech") and draft.recipe.accumulation == 1
 
 
 def adaptive(draft: Draft) -> bool:
@@ -231,14 +236,13 @@ FAULTS = [
     Fault(group_value_is_nan),
     Fault(missing_zero_grad),
     Fault(missing_zero_grad),
-    Fault(accumulation_not_averaged, lambda draft: draft.recipe.optimizer in PLAIN),
-    Fault(second_moment_lost, lambda draft: adaptive(draft) and draft.recipe.optimizer != "adagrad"),
-    Fault(state_lost, adaptive),
+    Fault(accumulation_not_averaged, lambda draft: draft.recipe.optimizer in PLAIN, many_parts),
+    Fault(second_moment_lost, lambda draft: adaptive(draft) and converges(draft), long_run),
+    Fault(state_lost, lambda draft: adaptive(draft) and converges(draft), long_run),
     Fault(eps_is_zero, adaptive),
     Fault(weight_decay_sign),
     Fault(parameters_not_given),
     Fault(parameters_replaced, lambda draft: draft.architecture.name not in ("lstm", "gru")),
     Fault(clipping_chronic, lambda draft: draft.recipe.optimizer in PLAIN),
     Fault(one_huge_update),
-    Fault(warmup_missing, lambda draft: draft.architecture.name == "encoder" and draft.recipe.optimizer in ADAM_LIKE),
 ]

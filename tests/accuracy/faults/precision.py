@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from torch import nn
 
 from ..site import Draft, Site
@@ -10,14 +12,17 @@ from ..truth import LOOP, MODULE, Place, Truth
 from .fault import Fault, alter, factors
 
 
+def in_fp16(draft: Draft, _rng: random.Random) -> None:
+    draft.recipe.amp = "fp16"
+
+
 def can_be_fp16(draft: Draft) -> bool:
     return "fp16" in draft.architecture.amp
 
 
 def fp16_overflow(site: Site) -> Truth:
     """A product that float32 holds and float16 does not; once, for one sample."""
-    site.recipe.amp = "fp16"
-    site.recipe.scaler = site.rng.choice(({}, None))
+    site.recipe.scaler = site.rng.choice((site.recipe.scaler, None))
     seam, size = site.rng.choice(half_seams(site)), site.size(3e4, 1e8)
     loud = factors(site, size)
     alter(seam.module, after=lambda x: loud(x) if x.dtype.itemsize == 2 else loud(x.half()))
@@ -32,8 +37,7 @@ def half_seams(site: Site):
 
 def fp16_square(site: Site) -> Truth:
     """A norm by hand squares its input in float16: beyond 65504 from the start, for most samples."""
-    site.recipe.amp = "fp16"
-    site.recipe.scaler = site.rng.choice(({}, None))
+    site.recipe.scaler = site.rng.choice((site.recipe.scaler, None))
     seam, size = site.rng.choice(half_seams(site)), site.size(1e3, 1e4)
 
     def normalise(x):
@@ -41,13 +45,14 @@ def fp16_square(site: Site) -> Truth:
         return x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt()
 
     alter(seam.module, after=normalise)
-    return Truth("mixed_precision", Place(MODULE, (seam.path,)), 0, note=f"x{size:.1e} at {seam.path}")
+    return Truth("mixed_precision", Place(MODULE, (seam.path,)), 0, diffuse=True, note=f"x{size:.1e} at {seam.path}")
 
 
 def fp16_underflow(site: Site) -> Truth:
     """No loss scale, and a loss so small that its gradients are 0 in float16."""
     recipe = site.recipe
-    recipe.amp, recipe.scaler, recipe.clip = "fp16", None, None
+    recipe.scaler, recipe.clip = None, None
+    site.task.own_loss = True
     size = site.size(1e-9, 1e-6)
     player = site.task.players[0]
     plain = player.loss
@@ -67,7 +72,7 @@ def small_eps(training: Training) -> None:
 def static_scale(site: Site) -> Truth:
     """A loss scale by hand that is too large: gradients are Inf in float16 from the first step."""
     recipe = site.recipe
-    recipe.amp, recipe.scaler, recipe.clip = "fp16", None, None
+    recipe.scaler, recipe.clip = None, None
     recipe.fixed_scale = 2.0 ** site.rng.randint(22, 40)
     return Truth("mixed_precision", Place(LOOP), 0, ("loss_scale_collapse",), note=f"scale {recipe.fixed_scale:.1e}")
 
@@ -75,7 +80,7 @@ def static_scale(site: Site) -> Truth:
 def scale_never_falls(site: Site) -> Truth:
     """The scaler begins far too high and hardly backs off: every step is skipped."""
     recipe = site.recipe
-    recipe.amp, recipe.clip = "fp16", None
+    recipe.clip = None
     recipe.scaler = {"init_scale": 2.0 ** site.rng.randint(40, 80), "backoff_factor": site.rng.uniform(0.95, 0.999)}
     return Truth("loss_scale_collapse", Place(LOOP), 0, ("mixed_precision",), diffuse=True)
 
@@ -91,17 +96,17 @@ def adam_eps_in_half(site: Site) -> Truth:
 def clip_before_unscale(site: Site) -> Truth:
     """Gradients are clipped while they still hold the loss scale: what is left of them is next to nothing."""
     recipe = site.recipe
-    recipe.amp, recipe.unscales_before_clip = "fp16", False
+    recipe.unscales_before_clip = False
     recipe.clip = recipe.clip or site.rng.choice((0.5, 1.0, 5.0))
     return Truth("clip_before_unscale", Place(LOOP), 0, diffuse=True, note=f"clip {recipe.clip}")
 
 
 FAULTS = [
-    Fault(fp16_overflow, can_be_fp16),
-    Fault(fp16_square, can_be_fp16),
-    Fault(fp16_underflow, can_be_fp16),
-    Fault(static_scale, can_be_fp16),
-    Fault(scale_never_falls, can_be_fp16),
+    Fault(fp16_overflow, can_be_fp16, in_fp16),
+    Fault(fp16_square, can_be_fp16, in_fp16),
+    Fault(fp16_underflow, can_be_fp16, in_fp16),
+    Fault(static_scale, can_be_fp16, in_fp16),
+    Fault(scale_never_falls, can_be_fp16, in_fp16),
     Fault(adam_eps_in_half, lambda draft: draft.has("perceptron")),
-    Fault(clip_before_unscale, lambda draft: can_be_fp16(draft) and draft.recipe.optimizer in PLAIN),
+    Fault(clip_before_unscale, lambda draft: can_be_fp16(draft) and draft.recipe.optimizer in PLAIN, in_fp16),
 ]
