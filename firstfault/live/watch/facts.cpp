@@ -104,7 +104,7 @@ void FactFinder::look(const Frame& frame, const at::Tensor& output, const std::s
     add(std::move(fact));
   }
   // The difference of prediction and target by hand.
-  if (op.name == "aten::sub" && module.empty()) {
+  if (op.subtracts && module.empty()) {
     const auto [a, b] = first_two(frame);
     if (!a || !b || a->tensor.requires_grad() == b->tensor.requires_grad()) return;
     const auto larger = std::max(a->tensor.dim(), b->tensor.dim());

@@ -111,8 +111,7 @@ void Monitor::look_at_scaler(const Frame& frame) {
 
 // clip_grad_norm_ multiplies by a coefficient of at most 1, also where it need not.
 void Monitor::look_at_clipping(const Frame& frame) {
-  const auto base = intercept::base_name(frame.traits->name);
-  if ((base != "mul" && base != "_foreach_mul") || !frame.traits->mutates || frame.inputs.empty()) return;
+  if (!frame.traits->rescales || frame.inputs.empty()) return;
   if (in_optimizer_.load(kRelaxed)) return;
   const double coefficient = single_value(frame, 1);
   if (!(coefficient > 0 && coefficient <= 1)) return;
@@ -137,10 +136,12 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   look_at_batch(frame);
   const at::Tensor* output = first_output(frame, record);
   if (!output || !output->has_storage() || !output->is_floating_point()) return;
-  const bool measured = op.nonlinearity != Nonlinearity::none && output->requires_grad();
-  const bool half = output->itemsize() == 2;
+  const bool measuring = measuring_.load(kRelaxed);
+  const bool measured = measuring && op.nonlinearity != Nonlinearity::none && output->requires_grad();
+  const bool half = measuring && output->itemsize() == 2;
   const bool scalar = output->numel() == 1 && output->requires_grad();
-  const bool told = op.loss != intercept::LossFamily::none || op.flat || op.routes || half || op.name == "aten::sub";
+  const bool told =
+      measuring && (op.loss != intercept::LossFamily::none || op.flat || op.routes || half || op.subtracts);
   if (!measured && !told && !scalar) return;
   const auto place = trace::place_of(frame);
   const auto module = place >= 0 ? tracer_.places().module_of(place) : -1;
@@ -152,7 +153,8 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   if (scalar) remember_scalar(frame, *output);
   if (measured) measure_activation(frame, *output, {module, after});
   if (told || measured) facts_.look(frame, *output, module_name(module));
-  const Input* prediction = op.loss != intercept::LossFamily::none ? first_operand(frame) : nullptr;
+  const bool is_loss = measuring && op.loss != intercept::LossFamily::none;
+  const Input* prediction = is_loss ? first_operand(frame) : nullptr;
   if (prediction && prediction->tensor.requires_grad()) measure_prediction(prediction->tensor);
 }
 

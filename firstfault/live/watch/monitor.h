@@ -123,6 +123,7 @@ class Monitor final : public intercept::Listener {
   std::atomic<bool> half_seen_{false};
   std::atomic<bool> in_optimizer_{false};
   std::atomic<bool> ordering_{true};
+  std::atomic<bool> measuring_{true};  ///< activations and what losses are given, in this step
   std::atomic<bool> batch_full_{false};
   std::atomic<std::uint64_t> settled_{0};  ///< steps of the tracer that have a row
   pid_t process_ = 0;

@@ -13,7 +13,8 @@ namespace firstfault::watch {
 namespace {
 
 constexpr std::int64_t kEveryStepUntil = 8, kThenEvery = 8;
-constexpr std::int64_t kMostOrigins = 64;  // each costs resolving a stack
+constexpr std::int64_t kMeasureEveryStepUntil = 64, kThenMeasureEvery = 4;  // activations
+constexpr std::int64_t kMostOrigins = 64;                                   // each costs resolving a stack
 
 bool is_unknown(double value) { return std::isnan(value); }
 
@@ -163,7 +164,9 @@ void Monitor::put_groups(std::int32_t optimizer, const std::vector<GroupNumbers>
 
 void Monitor::put_parameters(std::int32_t optimizer) {
   StepSums sums;
-  for (const Measured& one : parameters_.after_step(optimizer, !observing_, sums)) {
+  // The tracer has seen every write; where it has not, all are looked at now and then.
+  const bool scan = !observing_ && (step_ < kEveryStepUntil || step_ % kThenEvery == 0);
+  for (const Measured& one : parameters_.after_step(optimizer, scan, sums)) {
     const auto& tracked = parameters_.all()[static_cast<std::size_t>(one.parameter)];
     const auto put_as = [&](SiteRole role, const Health& health) {
       if (!health.seen()) return;
@@ -292,6 +295,7 @@ void Monitor::finish_row() {
   const bool all_ran = std::none_of(order_.begin(), order_.end(), [](std::int32_t order) { return order < 0; });
   constexpr std::int64_t kAskFor = 4;
   ordering_.store(!all_ran && step_ < kAskFor, std::memory_order_relaxed);
+  measuring_.store(step_ < kMeasureEveryStepUntil || step_ % kThenMeasureEvery == 0, std::memory_order_relaxed);
   begin_row();
 }
 
