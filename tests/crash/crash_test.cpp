@@ -35,7 +35,7 @@ using namespace firstfault::record;
 using std::chrono::milliseconds;
 
 constexpr int kSites = 8;
-constexpr std::int64_t kTransitionEvery = 37;
+constexpr std::int64_t kTransitionEvery = 150;
 
 int failures = 0;
 
@@ -57,8 +57,8 @@ constexpr const char* kDeaths[] = {"kill", "segmentation fault", "termination", 
 /// Records until it dies.
 [[noreturn]] void record(const std::string& path, Shared& shared, Death death, std::mt19937& random) {
   TestVfs disk("dying");
-  RunFile file(path, {.commit_every = milliseconds(2), .checkpoint_every = milliseconds(15), .vfs = "dying"});
-  if (death == Death::in_a_write) disk.kill_at_write = disk.writes + 1 + static_cast<int>(random() % 3000);
+  RunFile file(path, {.commit_every = milliseconds(2), .checkpoint_every = milliseconds(40), .vfs = "dying"});
+  if (death == Death::in_a_write) disk.kill_at_write = disk.writes + 1 + static_cast<int>(random() % 1500);
   file.set_setup(hand_made_setup());
   for (int i = 0; i < kSites; ++i) file.add_site(hand_made_site(i));
   shared.recording = true;
@@ -69,9 +69,9 @@ constexpr const char* kDeaths[] = {"kill", "segmentation fault", "termination", 
       file.add_transition({step, 1, Condition::healthy, Condition::spiking, static_cast<double>(step)});
     }
     if (step % 400 == 17) file.add_origin(hand_made_origin(step, Outcome::fault));
-    if (random() % 50 == 0 && file.flush(std::chrono::seconds(10))) shared.safe_steps = step + 1;
+    if (random() % 100 == 0 && file.flush(std::chrono::seconds(10))) shared.safe_steps = step + 1;
     if (step == last) _exit(0);
-    usleep(20);
+    usleep(50);
   }
 }
 
