@@ -57,7 +57,11 @@ void bind_health(nb::module_& m) {
   def_number<&Health::second>(type, "second", "Optimizer: smallest non-zero sqrt(v) that was sampled.");
   def_number<&Health::eps>(type, "eps", "Optimizer: eps as its dtype holds it.");
   def_number<&Health::state_steps>(type, "state_steps", "Optimizer: smallest number of steps of a parameter's state.");
-  type.def("__repr__", [](const Health& h) { return "<Health: " + present::to_json(h) + ">"; });
+  type.def("__repr__", [](const Health& h) {
+    if (!h.seen()) return std::string("<Health: not seen>");
+    const std::string rms = nb::cast<std::string>(nb::repr(nb::float_(h.rms)));
+    return "<Health: rms " + rms + ", " + std::to_string(h.nonfinite) + " non-finite>";
+  });
   def_json(type);
 }
 
