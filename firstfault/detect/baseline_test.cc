@@ -48,7 +48,7 @@ TEST(Window, AgreesWithTheTextbookOnRandomSeriesWithTies) {
 
 TEST(Baseline, TakesNothingThatIsNotFiniteAndAboveZero) {
   Baseline baseline;
-  for (const double poison : {0.0, -1.0, double{NAN}, double{INFINITY}, -double{INFINITY}})
+  for (const double poison : {0.0, -1.0, double{NAN}, double{INFINITY}, -double{INFINITY}, 1e300, 1e-300})
     EXPECT_FALSE(baseline.add(poison)) << poison;
   EXPECT_EQ(baseline.size(), 0U);
   EXPECT_TRUE(std::isnan(baseline.median()));
@@ -56,6 +56,22 @@ TEST(Baseline, TakesNothingThatIsNotFiniteAndAboveZero) {
   EXPECT_TRUE(baseline.add(2));
   EXPECT_NEAR(baseline.median(), 2, 1e-6);
   EXPECT_TRUE(std::isnan(baseline.z(NAN)));
+}
+
+TEST(Baseline, FollowsWhereTheQuantityGoes) {
+  Baseline baseline(64);
+  for (int i = 0; i < 100; ++i) baseline.add(1);
+  for (int i = 0; i < 30; ++i) baseline.add(1000);
+  EXPECT_EQ(baseline.median(), 1);
+  for (int i = 0; i < 20; ++i) baseline.add(1000);
+  EXPECT_EQ(baseline.median(), 1000);
+}
+
+TEST(Baseline, OfTwoValuesIsTheirGeometricMean) {
+  Baseline baseline;
+  baseline.add(1);
+  baseline.add(1e4);
+  EXPECT_NEAR(baseline.median(), 100, 1e-4);
 }
 
 TEST(Baseline, IsReadyAfterSixteenValues) {
