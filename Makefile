@@ -4,7 +4,7 @@
 # Each does its own set-up on Debian 12; the second time that costs seconds.
 
 # What `make test-all` runs after `make test`; .ci/run takes them in turn.
-LONG_TESTS := test-sanitize test-tsan test-fuzz test-install test-twins test-generated test-models test-slow
+LONG_TESTS := test-sanitize test-tsan test-fuzz test-install test-twins test-generated test-models test-slow test-crash
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -131,6 +131,10 @@ test-slow: build
 # Faults of known origin in generated programs.
 test-generated: build
 	@for seed in 0 1 2; do $(PYTHON) -m tests.generated --seed $$seed --count 300; done
+
+# Processes that die while they record, and damaged run files.
+test-crash: build
+	@$(BUILD)/bin/crash_test 200 1000
 
 # Healthy models, plain and traced.
 test-models: build

@@ -11,7 +11,8 @@ function(firstfault_install name)
           COMPONENT cpp)
   foreach(folder ${ARGN})
     install(DIRECTORY firstfault/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/firstfault COMPONENT cpp
-            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made.h" EXCLUDE PATTERN "*_parts.h" EXCLUDE  # for tests; internal
+            FILES_MATCHING PATTERN "*.h" PATTERN "hand_made*.h" EXCLUDE PATTERN "test_files.h" EXCLUDE  # for tests
+            PATTERN "*_parts.h" EXCLUDE  # internal
             PATTERN "storage" EXCLUDE)  # needs SQLite's headers
   endforeach()
 endfunction()

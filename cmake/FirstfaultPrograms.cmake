@@ -39,6 +39,11 @@ if(FIRSTFAULT_BUILD_TESTS)
   add_executable(make_run ${PROJECT_SOURCE_DIR}/tests/cli/make_run.cpp)
   firstfault_warnings(make_run)
   target_link_libraries(make_run PRIVATE firstfault::core)
+  # Processes that die while they record; `make test-crash` runs more of them.
+  add_executable(crash_test ${PROJECT_SOURCE_DIR}/tests/crash/crash_test.cpp)
+  firstfault_warnings(crash_test)
+  target_link_libraries(crash_test PRIVATE firstfault::core SQLite::SQLite3)
+  add_test(NAME crash_test COMMAND crash_test 20 100)
   if(FIRSTFAULT_BUILD_LIVE)
     firstfault_test_program(live_tests firstfault::live live)
     target_link_libraries(live_tests PRIVATE hwy::hwy hwy::hwy_test)  # kernels are run on every SIMD target

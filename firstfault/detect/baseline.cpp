@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace firstfault::detect {
 namespace {
@@ -29,17 +30,39 @@ class Distances {
   std::vector<float>::const_iterator above_, below_;
 };
 
+/// std::lower_bound without a branch per level, which random values would make the processor guess wrong.
+std::size_t place_in(const std::vector<float>& sorted, float value) {
+  const float* base = sorted.data();
+  std::size_t count = sorted.size();
+  while (count > 1) {
+    const std::size_t half = count / 2;
+    base += base[half - 1] < value ? half : 0;
+    count -= half;
+  }
+  const auto below = static_cast<std::size_t>(base - sorted.data());
+  return below + (count == 1 && *base < value ? 1 : 0);
+}
+
 }  // namespace
 
 void Window::add(float value) {
-  if (ring_.size() == places_) {
-    sorted_.erase(std::lower_bound(sorted_.begin(), sorted_.end(), ring_[oldest_]));
-    ring_[oldest_] = value;
-    oldest_ = (oldest_ + 1) % places_;
-  } else {
+  if (ring_.size() < places_) {
     ring_.push_back(value);
+    sorted_.insert(sorted_.begin() + static_cast<std::ptrdiff_t>(place_in(sorted_, value)), value);
+    return;
   }
-  sorted_.insert(std::upper_bound(sorted_.begin(), sorted_.end(), value), value);
+  const std::size_t from = place_in(sorted_, ring_[oldest_]);
+  const std::size_t to = place_in(sorted_, value);
+  float* at = sorted_.data();
+  if (to > from) {
+    std::memmove(at + from, at + from + 1, (to - from - 1) * sizeof(float));
+    at[to - 1] = value;
+  } else {
+    std::memmove(at + to + 1, at + to, (from - to) * sizeof(float));
+    at[to] = value;
+  }
+  ring_[oldest_] = value;
+  if (++oldest_ == places_) oldest_ = 0;
 }
 
 double Window::median() const noexcept {

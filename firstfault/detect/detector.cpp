@@ -97,8 +97,11 @@ void Detector::Impl::meet(const std::vector<Site>& sites) {
 
 void Detector::Impl::look_around(const std::vector<Site>& sites, const StepRow& row) {
   double squares = 0;
+  context.harm = row.bad_loss();
   for (std::size_t i = 0; i < std::min(sites.size(), row.sites.size()); ++i) {
     const Health& one = row.sites[i];
+    const bool counts = sites[i].role == SiteRole::loss || (has_parameter(sites[i]) && !row.skipped);
+    context.harm = context.harm || (counts && one.bad());
     if (sites[i].role != SiteRole::gradient || !one.seen() || one.bad() || !known(one.rms)) continue;
     squares += double{one.rms} * one.rms * elements_of(sites[i]);
   }

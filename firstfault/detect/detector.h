@@ -19,7 +19,9 @@ struct DetectorOptions {
                                       ///< parameter; a loss
 };
 
-/// States per role; any site is `non_finite` as soon as it holds a NaN or Inf.
+/// States per role; any site can be `non_finite`: a loss, gradient or parameter as soon as it holds a NaN or Inf, an
+/// input, target or activation only in a step in which one of those does too (a NaN that marks a missing label is
+/// meant).
 ///  - gradient: exploding, vanishing. Steps that a GradScaler or a guard skipped are not looked at.
 ///  - parameter: exploding, unstable (update ratio).
 ///  - activation: exploding, saturated, dead.

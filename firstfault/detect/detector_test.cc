@@ -100,14 +100,20 @@ TEST(Gradient, GrowthTooSlowForTheWindowIsSeen) {
 
 TEST(Gradient, AnExplosionFromTheFirstStepsIsSeenWithoutABaseline) {
   OneSite run(gradient());
-  for (const double rms : {0.1, 5.0, 300.0, 2e4}) run.step(rms);
+  for (const double rms : {0.1, 5.0, 300.0, 5e4, 1e7}) run.step(rms);
   ASSERT_EQ(run.transitions().size(), 1U);
-  EXPECT_EQ(run.transitions()[0].step, 3);
+  EXPECT_EQ(run.transitions()[0].step, 4);
   EXPECT_LT(run.transitions()[0].confidence, 0.9);
   OneSite at_once(gradient());
   at_once.step(3e5);
   ASSERT_EQ(at_once.transitions().size(), 1U);
   EXPECT_TRUE(std::isnan(at_once.transitions()[0].baseline));
+}
+
+TEST(Gradient, ALargeOneInTheFirstStepsRaisesNothing) {
+  OneSite run(gradient());
+  for (const double rms : {0.1, 0.1, 150.0, 0.2, 0.1}) run.step(rms);
+  EXPECT_TRUE(run.transitions().empty());
 }
 
 TEST(Gradient, ASingleNoisyStepRaisesNothing) {
@@ -491,12 +497,20 @@ TEST(Batch, TheSameBadBatchInEveryEpochIsToldAFewTimesOnly) {
   EXPECT_EQ(run.transitions().size(), 6U);  // three times there and back
 }
 
-TEST(Batch, NaNInTheBatchIsAnEvent) {
-  OneSite run(input());
-  run.step(1);
-  run.step(bad());
-  ASSERT_EQ(run.transitions().size(), 1U);
-  EXPECT_EQ(run.transitions()[0].to, Condition::non_finite);
+TEST(Batch, NaNIsAnEventOnlyWhereItDoesHarm) {
+  std::vector<Site> sites = {input(), gradient()};
+  Detector detector;
+  StepRow row;
+  row.sites = {bad(), health(1)};  // a missing label that the loss leaves out
+  for (row.step = 0; row.step < 20; ++row.step) EXPECT_TRUE(detector.observe(sites, row).empty());
+  row.sites = {bad(), bad()};
+  row.skipped = true;  // an overflow of the loss scale in the same step
+  EXPECT_TRUE(detector.observe(sites, row).empty());
+  row.skipped = false;
+  const auto changed = detector.observe(sites, row);
+  ASSERT_EQ(changed.size(), 2U);
+  EXPECT_EQ(changed[0].site, 0);
+  EXPECT_EQ(changed[0].to, Condition::non_finite);
 }
 
 // The whole.

@@ -53,11 +53,11 @@ Reading exploding(double value, const Baseline& usual, double threshold, bool fi
     return reading;
   }
   const double factor = usual.ready() ? kExplodingFactor : kExplodingFactorEarly;
-  const double times = value / usual.floor();
-  const bool beyond_noise = !usual.ready() || usual.z(value) > kExplodingZ || times > kExplodingAnyway;
+  const double times = value / reading.baseline;
   const double margin = std::min(value / threshold, times / factor);
-  reading.enter = margin > 1 && beyond_noise;
-  reading.at_once = reading.enter && times > kExplodingFactorEarly;
+  // z last: it is the dear one.
+  reading.enter = margin > 1 && (!usual.ready() || times > kExplodingAnyway || usual.z(value) > kExplodingZ);
+  reading.at_once = reading.enter && times > (usual.ready() ? kExplodingAtOnce : kExplodingAtOnceEarly);
   reading.stay = reading.enter || margin > kExplodingLeave;
   reading.confidence = confidence(margin, usual.ready());
   return reading;
@@ -68,10 +68,11 @@ Reading spiking_batch(double value, const Baseline& usual) {
   if (usual.size() < kFewestForData) return reading;
   reading.baseline = usual.median();
   const double factor = usual.ready() ? kDataFactor : kDataFactorEarly;
-  const double margin = value / usual.median() / factor;
+  const double margin = value / reading.baseline / factor;
+  if (!(margin > kDataLeave)) return reading;
   const double z = usual.z(value);
   reading.enter = margin > 1 && z > kSpikeZ;
-  reading.stay = reading.enter || (margin > kExplodingLeave * 5 && z > kSpikeLeaveZ);
+  reading.stay = reading.enter || z > kSpikeLeaveZ;
   reading.confidence = confidence(std::min(margin, z / kSpikeZ), usual.ready());
   return reading;
 }

@@ -23,6 +23,10 @@ bool holds_whole_numbers(const std::string& dtype) {
   return dtype.find("int") != std::string::npos || dtype == "bool" || dtype == "long" || dtype == "short";
 }
 
+bool in_forward(SiteRole role) {
+  return role == SiteRole::input || role == SiteRole::target || role == SiteRole::activation;
+}
+
 Reading fraction_reading(Condition condition, double fraction) {
   Reading reading;
   reading.condition = condition;
@@ -49,7 +53,11 @@ SiteWatch::SiteWatch(const Site& site)
 
 std::optional<Change> SiteWatch::observe(const Health& health, const StepContext& step) {
   Readings readings;
-  readings.add(non_finite(health.nonfinite));
+  Reading bad = non_finite(health.nonfinite);
+  // NaN that marks a missing label, the -Inf of a masked log_softmax: meant, as long as nothing that counts takes it
+  // up.
+  if (in_forward(role_)) bad.enter = bad.enter && step.harm;
+  readings.add(bad);
   if (health.bad()) return machine_.update(readings.all());
   switch (role_) {
     case SiteRole::gradient: read_gradient(health, step, readings); break;

@@ -17,6 +17,7 @@ namespace firstfault::detect {
 struct StepContext {
   DetectorOptions options;
   double gradient_norm = 0;      ///< L2 over the finite gradients of this step
+  bool harm = false;             ///< a NaN or Inf is in the loss, in a parameter or in a gradient that was used
   bool improved = false;         ///< the loss is far below its early level
   std::int32_t last_layer = -1;  ///< largest order of a site that has a parameter
 };

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "firstfault/detect/thresholds.h"
+
 namespace firstfault::detect {
 namespace {
 
@@ -24,10 +26,6 @@ int rank(Condition condition) {
     case Condition::healthy: break;
   }
   return 7;
-}
-
-Change change(Condition from, Condition to, const Reading& reading) {
-  return {from, to, reading.value, reading.baseline, reading.confidence};
 }
 
 }  // namespace
@@ -56,7 +54,9 @@ std::optional<Change> StateMachine::update(std::span<const Reading> readings) {
   const Condition before = state_;
   calm_ = 0;
   state_ = entered_another ? worst->condition : Condition::healthy;
-  return change(before, state_, entered_another ? *worst : *own);
+  const Reading& decided = entered_another ? *worst : *own;
+  const double confidence = entered_another ? decided.confidence : kRecovered;
+  return Change{before, state_, decided.value, decided.baseline, confidence};
 }
 
 }  // namespace firstfault::detect

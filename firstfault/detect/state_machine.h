@@ -29,7 +29,7 @@ struct Change {
   Condition to = Condition::healthy;
   double value = 0;  ///< of the reading that decided; on recovery, of the condition that was left
   double baseline = std::numeric_limits<double>::quiet_NaN();
-  double confidence = 0;
+  double confidence = 0;  ///< of that reading; 0.9 on recovery
 };
 
 /// One per site. Pure: no clock; a step in which the site was not measured is simply not given.

@@ -11,8 +11,10 @@ inline constexpr double kExplodingZ = 6;         ///< robust z [OL: 6 sigma]
 inline constexpr double kExplodingAnyway =
     1e4;  ///< a factor at which steady growth, which widens the spread, needs no z
 inline constexpr double kExplodingFactorEarly = 1e3;  ///< while there are fewer than Baseline::kEnough values; ours
-inline constexpr double kExplodingFirst = 1e3;        ///< times the absolute threshold, while there are none; ours
-inline constexpr double kExplodingLeave = 0.1;        ///< of the threshold and of the factor: one decade below
+inline constexpr double kExplodingAtOnce = 1e3;       ///< a factor at which one step is enough; else it takes two
+inline constexpr double kExplodingAtOnceEarly = 1e5;
+inline constexpr double kExplodingFirst = 1e3;  ///< times the absolute threshold, while there are none; ours
+inline constexpr double kExplodingLeave = 0.1;  ///< of the threshold and of the factor: one decade below
 
 // Vanishing: below DetectorOptions::threshold_vanishing [ND: norm 1e-6; SM: mean 1e-7], and the rest of the model is
 // not.
@@ -58,6 +60,7 @@ inline constexpr double kShrunk = 0.1;       ///< of its early rms: a parameter 
 inline constexpr double kSpikeZ = 6;  ///< robust z [OL: 6 sigma of 128 steps]
 inline constexpr double kSpikeLeaveZ = 3;
 inline constexpr double kDataFactor = 10;        ///< batch: at least one decade
+inline constexpr double kDataLeave = 0.5;        ///< of the factor
 inline constexpr double kDataFactorEarly = 1e3;  ///< while there are fewer than Baseline::kEnough values, from 4 on
 inline constexpr double kLossFactor = 3;         ///< [MG: 10; with z > 6 in both scales 3 is enough]
 /// Least height of a spike, of the loss's early level: a loss near 0 may move by decades and mean nothing. Ours.
@@ -65,6 +68,9 @@ inline constexpr double kLossHeight = 0.25;
 inline constexpr int kLossPlaces = 128;  ///< [OL: 128]
 inline constexpr int kLossEnough = 32;
 inline constexpr int kSpikesAllowed = 3;  ///< so many are told; later ones must be twice as high as all before
+
+/// Of the event that says a site is healthy again.
+inline constexpr double kRecovered = 0.9;
 
 /// Consecutive readings below the leave threshold before a site is healthy again.
 inline constexpr int kLeaveSteps = 5;

@@ -1,6 +1,6 @@
 // Asks the rules in their order and ranks what they say.
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "firstfault/reason/engine.h"
 #include "firstfault/reason/rules/rule.h"
@@ -71,11 +71,38 @@ void weigh(std::vector<Answer>& answers) {
                    [](const Answer& a, const Answer& b) { return a.hypothesis.confidence > b.hypothesis.confidence; });
 }
 
+/// A run without rows (a trace) is read once.
+std::set<std::int32_t> optimizers(const Run& run) {
+  std::set<std::int32_t> found;
+  for (const StepRow& row : run.rows) found.insert(row.optimizer);
+  if (found.empty()) found.insert(0);
+  return found;
+}
+
+/// A fault belongs to the optimizer whose step it was.
+bool concerns(const Reading& reading, std::int32_t optimizer) {
+  const StepRow* row = reading.harm().kind == Harm::Kind::fault ? reading.row(reading.harm().step) : nullptr;
+  return row == nullptr || row->optimizer == optimizer;
+}
+
+/// Of two answers with the same cause, the surer one.
+void add(std::vector<Answer>& answers, Answer answer) {
+  for (Answer& known : answers) {
+    if (known.hypothesis.cause != answer.hypothesis.cause) continue;
+    if (answer.hypothesis.confidence > known.hypothesis.confidence) known = std::move(answer);
+    return;
+  }
+  answers.push_back(std::move(answer));
+}
+
 std::vector<Hypothesis> judged(const Run& run) {
-  const Reading reading(run);
   std::vector<Answer> answers;
-  for (const Rule& rule : rules())
-    if (auto answer = rule.judge(reading)) answers.push_back({std::move(*answer), rule.stands_alone});
+  for (const std::int32_t optimizer : optimizers(run)) {
+    const Reading reading(run, optimizer);
+    if (!concerns(reading, optimizer)) continue;
+    for (const Rule& rule : rules())
+      if (auto answer = rule.judge(reading)) add(answers, {std::move(*answer), rule.stands_alone});
+  }
   weigh(answers);
   std::vector<Hypothesis> ranked;
   for (Answer& answer : answers) {

@@ -157,7 +157,7 @@ void Reader::read_sites() {
 void Reader::read_steps() {
   const char* columns =
       "step, seconds, loss, loss_state, gradient_norm, update_ratio, parameter_norm, lr, loss_scale, backwards, "
-      "gradients_left_over, skipped, reset_state";
+      "gradients_left_over, skipped, reset_state, optimizer, logged";
   each("steps", columns, kMostRows, [&](const Statement& row) {
     StepRow step;
     step.step = row.integer(0);
@@ -174,6 +174,8 @@ void Reader::read_steps() {
     step.gradients_left_over = row.integer(10) != 0;
     step.skipped = row.integer(11) != 0;
     step.reset_state = row.integer(12) != 0;
+    step.optimizer = static_cast<std::int32_t>(row.integer(13));
+    from_json(row.text(14), step.logged);
     run_.rows.push_back(std::move(step));
   });
 }

@@ -11,9 +11,9 @@ bool Retention::near_transition(std::int64_t step) const {
   return !centres_.empty() && step >= centres_.back() - options_.around && step <= centres_.back() + options_.around;
 }
 
-void Retention::pin_surroundings(Row& row) {
+void Retention::pin_surroundings(Row& row, std::int64_t spare) {
   row.pinned = true;
-  if (row.with_sites || around_values_ + row.values > options_.health_values / 4) return;
+  if (row.with_sites || around_values_ + row.values > options_.health_values / 4 - spare) return;
   around_values_ += row.values;
   row.with_sites = true;
 }
@@ -25,7 +25,7 @@ void Retention::add_row(std::int64_t step, std::int64_t health_values, Lost& los
     row.with_sites = first_values_ + row.values <= options_.health_values / 4;
     if (row.with_sites) first_values_ += row.values;
   }
-  if (near_transition(step)) pin_surroundings(row);
+  if (near_transition(step)) pin_surroundings(row, 0);
   row.pinned = row.pinned || changed(step);
   window_.push_back(row);
   window_values_ += row.values;
@@ -41,8 +41,9 @@ void Retention::add_transition(std::int64_t step) {
   const bool surroundings = centres_.size() < static_cast<std::size_t>(options_.surroundings);
   if (surroundings) {
     centres_.push_back(step);
-    for (Row& row : window_) {
-      if (near_transition(row.step)) pin_surroundings(row);
+    // The nearest first, and room for the step's own, where it is still to come.
+    for (auto row = window_.rbegin(); row != window_.rend(); ++row) {
+      if (near_transition(row->step)) pin_surroundings(*row, row->step < step ? row->values : 0);
     }
   }
   if (changed_rows_ >= options_.changed_rows) return;

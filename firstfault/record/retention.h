@@ -53,7 +53,7 @@ class Retention {
 
   bool changed(std::int64_t step) const;
   bool near_transition(std::int64_t step) const;
-  void pin_surroundings(Row& row);
+  void pin_surroundings(Row& row, std::int64_t spare);
   void retire_oldest(Lost& lost);
   void thin(Lost& lost);
 

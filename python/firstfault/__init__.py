@@ -17,7 +17,7 @@ from firstfault._core import (
     __version__,
 )
 from firstfault._trace import Trace, trace
-from firstfault._watch import Watch, watch
+from firstfault._watch import Watch, explain, read_run, watch
 
 __all__ = [
     "Counts",
@@ -32,6 +32,8 @@ __all__ = [
     "Transition",
     "Watch",
     "__version__",
+    "explain",
+    "read_run",
     "trace",
     "watch",
 ]

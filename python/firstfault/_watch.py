@@ -153,6 +153,7 @@ class Watch:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._modules: list[torch.nn.Module] = []  # the observer knows modules by identity
+        self._names: set[str] = set()
         self._held: dict[int, _Held] = {}
         self._handles: list = []
         self._closed = False
@@ -185,6 +186,7 @@ class Watch:
                     seen.add(id(tensor))
                     tensors.append((tensor, ".".join(part for part in (full, key) if part), is_parameter, index))
         self._live.watch(modules, tensors)
+        self._names.add(name)
         self._modules.extend(module for module, *_ in modules)
 
     def hold(self, optimizer: torch.optim.Optimizer) -> None:
@@ -309,3 +311,77 @@ def watch(
         threshold_vanishing=threshold_vanishing,
         threshold_exploding=threshold_exploding,
     ).start()
+
+
+def _owners(parameters: list[torch.Tensor]) -> list[torch.nn.Module]:
+    """The outermost living modules that own any of these parameters."""
+    import gc
+
+    import torch
+
+    wanted = {id(parameter) for parameter in parameters}
+    modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
+    inside = {id(child) for module in modules for child in module._modules.values() if child is not None}
+    outermost = [module for module in modules if id(module) not in inside]
+    return [module for module in outermost if any(id(p) in wanted for p in module.parameters())]
+
+
+class _Process(Watch):
+    """Watches every optimizer that this process makes, and the models whose parameters it holds."""
+
+    def __init__(self, *, run_file: str | None, level: str | None) -> None:
+        super().__init__(run_file=run_file, level=level)
+        import torch
+
+        self._base = torch.optim.Optimizer
+        self._original = original = self._base.__init__
+        follow = self._follow
+
+        def __init__(optimizer, *args, **kwargs):
+            original(optimizer, *args, **kwargs)
+            follow(optimizer)
+
+        __init__.__wrapped__ = original
+        self._replacement = self._base.__init__ = __init__
+
+    def _follow(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._closed or os.getpid() != self._process:
+            return
+        try:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            for module in _owners(parameters):
+                if not any(module is known for known in self._modules):
+                    self.watch(module, self._name_for(module))
+            self.hold(optimizer)
+        except Exception as error:  # the program goes on as without us
+            print(f"firstfault: an optimizer is not followed: {type(error).__name__}: {error}", file=sys.stderr)
+
+    def _name_for(self, module: torch.nn.Module) -> str:
+        """As the script calls it, where that can be seen."""
+        names = [name for name, value in vars(sys.modules["__main__"]).items() if value is module]
+        name = names[0] if names else "model"
+        number = 1
+        while name in self._names:
+            number += 1
+            name = f"{names[0] if names else 'model'}{number}"
+        return name
+
+    def close(self, state: str = "complete") -> None:
+        if self._base.__init__ is self._replacement:
+            self._base.__init__ = self._original
+        super().close(state)
+
+
+def watch_process(*, run_file: str | None = None, level: str | None = None) -> Watch:
+    """A watch of all that this process trains from now on: every optimizer it makes, with the models behind it."""
+    return _Process(run_file=run_file, level=level).start()
+
+
+def read_run(path: str | os.PathLike) -> Run:
+    """What a run file holds. ValueError where it is none, or cannot be read."""
+    return _core.read_run(os.fspath(path))
+
+
+def explain(run: Run) -> list[Hypothesis]:
+    """Why the run failed, best first; empty where nothing is wrong."""
+    return _core.hypotheses(run)

@@ -7,6 +7,7 @@
 
 #include "firstfault/base/error.h"
 #include "firstfault/reason/mechanisms/mechanism.h"
+#include "firstfault/reason/rules/rule.h"
 #include "python/src/core_types.h"
 
 #include <nanobind/stl/map.h>
@@ -46,6 +47,19 @@ std::vector<std::map<std::string, std::string>> mechanisms() {
   return known;
 }
 
+std::vector<std::map<std::string, std::string>> rules() {
+  std::vector<std::map<std::string, std::string>> known;
+  for (const auto& one : reason::rules()) {
+    known.push_back({{"name", std::string(one.name)},
+                     {"symptom", std::string(one.symptom)},
+                     {"condition", one.condition()},
+                     {"evidence", std::string(one.evidence)},
+                     {"advice", std::string(one.advice)},
+                     {"source", std::string(one.source)}});
+  }
+  return known;
+}
+
 }  // namespace
 }  // namespace firstfault::python
 
@@ -64,4 +78,7 @@ NB_MODULE(_core, m) {
   bind_run(m);
   m.def("mechanisms", &mechanisms,
         "Every mechanism, in the order in which they are asked: name, condition, cause, reading, remedy.");
+  m.def("rules", &rules,
+        "Every rule, in the order in which they are asked: name (the cause), symptom, condition, evidence, advice, "
+        "source.");
 }

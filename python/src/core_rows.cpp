@@ -1,7 +1,9 @@
 // Python's view of events/site.h, events/health.h and events/step_row.h.
 #include "firstfault/events/step_row.h"
 
+#include <nanobind/stl/map.h>
 #include "firstfault/events/site.h"
+
 #include "python/src/core_types.h"
 
 namespace firstfault::python {
@@ -57,6 +59,9 @@ void bind_health(nb::module_& m) {
   def_number<&Health::second>(type, "second", "Optimizer: smallest non-zero sqrt(v) that was sampled.");
   def_number<&Health::eps>(type, "eps", "Optimizer: eps as its dtype holds it.");
   def_number<&Health::state_steps>(type, "state_steps", "Optimizer: smallest number of steps of a parameter's state.");
+  type.def_prop_ro(
+      "row", [](const Health& h) { return h.row < 0 ? std::nullopt : std::optional(h.row); },
+      "Input, target: index in dim 0 of the largest magnitude, where it stands out.");
   type.def("__repr__", [](const Health& h) { return "<Health: " + present::to_json(h) + ">"; });
   def_json(type);
 }
@@ -89,7 +94,9 @@ void def_numbers(RowClass& type) {
 void bind_row(nb::module_& m) {
   RowClass type(m, "StepRow", "The numbers of one optimizer step.");
   def_numbers(type);
-  type.def_ro("backwards", &StepRow::backwards, "Backward passes since the last step.")
+  type.def_ro("optimizer", &StepRow::optimizer, "Whose step it was, by the order in which they were watched.")
+      .def_ro("logged", &StepRow::logged, "Numbers that the program gave to log().")
+      .def_ro("backwards", &StepRow::backwards, "Backward passes since the last step.")
       .def_ro("gradients_left_over", &StepRow::gradients_left_over, "The first of them added to gradients not zero.")
       .def_ro("skipped", &StepRow::skipped, "A GradScaler or a guard left the step out.")
       .def_ro("reset_state", &StepRow::reset_state, "The optimizer had lost its state when the step began.")

@@ -1,6 +1,8 @@
 // Python's view of events/hypothesis.h and events/transition.h, and of an explanation as a whole.
 #include "firstfault/events/hypothesis.h"
 #include "firstfault/events/transition.h"
+#include "firstfault/reason/engine.h"
+#include "firstfault/record/read_run.h"
 #include "python/src/core_types.h"
 
 namespace firstfault::python {
@@ -99,6 +101,9 @@ void bind_watch(nb::module_& m) {
   bind_evidence_item(m);
   bind_hypothesis(m);
   bind_transition(m);
+  m.def("read_run", &read_run, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>(), "What a run file holds.");
+  m.def("hypotheses", &reason::hypotheses, nb::arg("run"), nb::call_guard<nb::gil_scoped_release>(),
+        "Why a run failed, best first.");
   m.def(
       "explanation_text",
       [](const std::vector<Hypothesis>& hypotheses, const Run& run) { return present::to_text(hypotheses, run); },

@@ -10,7 +10,7 @@ import firstfault as ff
 
 
 def sites(row, run, role):
-    return {run.sites[i].name: health for i, health in enumerate(row.sites) if run.sites[i].role == role and health.seen}
+    return {run.sites[i].name: health for i, health in enumerate(row.sites) if run.sites[i].role == role and health.nonfinite is not None}
 
 
 def net():
@@ -306,7 +306,7 @@ def test_clipping_is_seen_and_clipping_before_unscaling_too():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with ff.watch(model, optimizer) as run:
-        model(torch.randn(8, 6) * 100).square().mean().backward()
+        (model(torch.randn(8, 6)) * 100).square().mean().backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     (clipped,) = [fact for fact in run.run().facts if fact.kind == "clipped"]

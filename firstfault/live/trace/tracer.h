@@ -199,7 +199,8 @@ class Tracer final : public intercept::Listener {
   std::atomic<bool> optimizer_open_{false};
   std::atomic<bool> optimizer_ranges_{false};  ///< torch.optim marks its steps itself; no need to guess
   std::atomic<bool> model_entered_{false};
-  std::atomic<std::uint64_t> model_first_{0};  ///< record in which the model was entered
+  std::atomic<std::uint64_t> model_first_{
+      0};  ///< in this step, the first record of the model with gradients on; 0: none
   std::atomic<std::uint64_t> steps_ended_{0};
   std::atomic<bool> step_pending_{false};  ///< an optimizer step has ended; the next op begins another
   std::atomic<bool> backward_done_{false};

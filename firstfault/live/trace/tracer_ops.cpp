@@ -265,21 +265,22 @@ void Tracer::locate(Frame& frame) {
     if (custom && stack[i].place < 0) stack[i].place = place;
   }
   // A model's parameter may be read without calling the model.
-  if (parameters != 0 && !model_entered_.load(std::memory_order_relaxed) && owner_of_parameters(frame) >= 0)
-    enter_model(frame);
+  const bool entered = model_entered_.load(std::memory_order_relaxed);
+  if (parameters != 0 && !entered && owner_of_parameters(frame) >= 0) enter_model(frame);
   const auto module = place >= 0 ? places_->module_of(place) : -1;
   if (module < 0) return;
   thread.last_module = module;
-  if (!model_entered_.load(std::memory_order_relaxed)) enter_model(frame);
+  enter_model(frame);
 }
 
 void Tracer::enter_model(const Frame& frame) {
-  model_first_.store(frame.number, std::memory_order_relaxed);
-  model_entered_.store(true, std::memory_order_relaxed);
+  if (!model_entered_.load(std::memory_order_relaxed)) model_entered_.store(true, std::memory_order_relaxed);
+  const bool trains = model_first_.load(std::memory_order_relaxed) == 0 && c10::GradMode::is_enabled();
+  if (trains) model_first_.store(frame.number, std::memory_order_relaxed);
 }
 
 bool Tracer::is_from_before_the_model(const at::Tensor& tensor) {
-  if (!model_entered_.load(std::memory_order_relaxed)) return true;
+  if (model_first_.load(std::memory_order_relaxed) == 0) return true;
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
   const std::lock_guard lock(intercept::observer_mutex());
   if (names_.watches_storage(storage)) return false;

@@ -114,6 +114,12 @@ void Tracer::notice_optimizer(Frame& frame) {
   if (grad_mode && !guessed_optimizer_.load(kRelaxed)) return;
   const std::lock_guard lock(intercept::observer_mutex());
   if (grad_mode) return end_optimizer();
+  if (!names_.watching()) {  // then every tensor that an optimizer could hold is one
+    const auto is_stepped = [](const Input& input) { return input.written && is_leaf_parameter(input.tensor); };
+    if (std::none_of(frame.inputs.begin(), frame.inputs.end(), is_stepped)) return;
+    guess_optimizer();
+    return confirm_optimizer();
+  }
   if (gradients_stale_.exchange(false)) {
     gradients_.clear();
     parameters_.clear();
@@ -252,6 +258,7 @@ void Tracer::end_step() {
   batch_void_.store(false, kRelaxed);
   backward_done_.store(false, kRelaxed);
   model_entered_.store(false, kRelaxed);
+  model_first_.store(0, kRelaxed);
   step_pending_.store(true, kRelaxed);
   steps_ended_.fetch_add(1, kRelaxed);
 }

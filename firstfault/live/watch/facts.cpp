@@ -145,7 +145,7 @@ void FactFinder::look_at_log_probabilities(const Frame& frame, Fact& loss) {
     double sum = 0;
     for (std::int64_t c = 0; c < grid_.channels; ++c) {
       const double value = grid_.values[static_cast<std::size_t>(r * grid_.channels + c)];
-      if (!std::isfinite(value)) continue;
+      if (std::isnan(value)) return;  // not finite: -Inf is a probability of 0, but NaN is none at all
       sum += std::exp(value);
       largest = std::max(largest, value);
     }

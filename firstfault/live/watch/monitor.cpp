@@ -77,6 +77,7 @@ void Monitor::on_node_end(Frame& frame) { tracer_.on_node_end(frame); }
 void Monitor::on_other_end(Frame& frame, const at::RecordFunction& record) { tracer_.on_other_end(frame, record); }
 
 void Monitor::on_optimizer(bool begins) {
+  in_optimizer_.store(begins, kRelaxed);
   tracer_.on_optimizer(begins);
   settle_steps();
 }
@@ -112,7 +113,7 @@ void Monitor::look_at_scaler(const Frame& frame) {
 void Monitor::look_at_clipping(const Frame& frame) {
   const auto base = intercept::base_name(frame.traits->name);
   if ((base != "mul" && base != "_foreach_mul") || !frame.traits->mutates || frame.inputs.empty()) return;
-  if (tracer_.phase() == Phase::optimizer) return;
+  if (in_optimizer_.load(kRelaxed)) return;
   const double coefficient = single_value(frame, 1);
   if (!(coefficient > 0 && coefficient <= 1)) return;
   const std::lock_guard lock(mutex_);
@@ -121,8 +122,18 @@ void Monitor::look_at_clipping(const Frame& frame) {
   facts_.clipped(coefficient, scaled ? loss_scale_ : StepRow::kUnknown);
 }
 
+// In which order the modules run is asked until all have run, or a few steps have passed.
+void Monitor::note_order(const Frame& frame) {
+  if (frame.place < 0) return;
+  const auto module = tracer_.places().module_of(frame.place);
+  if (module < 0) return;
+  const std::lock_guard lock(mutex_);
+  order_of(module);
+}
+
 void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   const auto& op = *frame.traits;
+  if (ordering_.load(kRelaxed)) note_order(frame);
   look_at_batch(frame);
   const at::Tensor* output = first_output(frame, record);
   if (!output || !output->has_storage() || !output->is_floating_point()) return;

@@ -88,6 +88,7 @@ class Monitor final : public intercept::Listener {
 
   void look(intercept::Frame& frame, const at::RecordFunction& record);
   void look_forward(intercept::Frame& frame, const at::RecordFunction& record);
+  void note_order(const intercept::Frame& frame);
   void look_at_batch(const intercept::Frame& frame);
   void look_at_scaler(const intercept::Frame& frame);
   void look_at_clipping(const intercept::Frame& frame);
@@ -120,6 +121,8 @@ class Monitor final : public intercept::Listener {
   std::atomic<bool> observing_{false};
   std::atomic<bool> closed_{false};
   std::atomic<bool> half_seen_{false};
+  std::atomic<bool> in_optimizer_{false};
+  std::atomic<bool> ordering_{true};
   std::atomic<bool> batch_full_{false};
   std::atomic<std::uint64_t> settled_{0};  ///< steps of the tracer that have a row
   pid_t process_ = 0;

@@ -289,6 +289,9 @@ void Monitor::finish_row() {
   } else {
     record_row(std::move(row_));
   }
+  const bool all_ran = std::none_of(order_.begin(), order_.end(), [](std::int32_t order) { return order < 0; });
+  constexpr std::int64_t kAskFor = 4;
+  ordering_.store(!all_ran && step_ < kAskFor, std::memory_order_relaxed);
   begin_row();
 }
 

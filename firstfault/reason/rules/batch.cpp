@@ -17,12 +17,17 @@ std::optional<Outlier> stands_out(const Series& series, std::int64_t step) {
   return Outlier{-1, std::fabs(*value), std::pow(10, usual.middle), over.z};
 }
 
+/// Above everything in the window, or by a robust z: the losses of a run that has converged spread over decades.
+bool beyond(const Series& window, double value) {
+  const Level usual = level(window);
+  if (usual.count < kOutlierHistory) return false;
+  return excess(usual, value).z > kOutlierZ || std::fabs(value) > kAboveMost * quantile(values_of(window), 1);
+}
+
 double times_at(const Series& series, std::int64_t step) {
   const auto value = at(series, step);
-  const Level usual = level(before(series, step, kOutlierWindow));
-  if (!value || usual.count < kOutlierHistory) return 1;
-  const Excess over = excess(usual, *value);
-  return over.z > kOutlierZ ? std::pow(10, over.decades) : 1;
+  const Series window = before(series, step, kOutlierWindow);
+  return value && beyond(window, *value) ? std::pow(10, excess(level(window), *value).decades) : 1;
 }
 
 }  // namespace
@@ -52,6 +57,15 @@ std::optional<Spike> spike_at(const Reading& reading, std::int64_t step) {
               times_at(reading.series(&StepRow::gradient_norm), step)};
   if (spike.loss_times < 10 && spike.gradient_times < 10) return std::nullopt;
   return spike;
+}
+
+bool thrown_back(const Reading& reading, std::int64_t step) {
+  const Series loss = reading.series(&StepRow::loss);
+  const Series window = before(loss, step, kOutlierWindow);
+  const Series after = between(loss, step + 1, step + 1 + kAfter);
+  if (window.empty() || static_cast<std::int64_t>(after.size()) < kAfter) return false;
+  const double late = median(values_of(after));
+  return excess(level(window), late).decades >= std::log10(kAfterTimes) && late > quantile(values_of(window), 0.95);
 }
 
 }  // namespace firstfault::reason

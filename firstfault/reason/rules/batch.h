@@ -16,6 +16,8 @@ constexpr std::size_t kOutlierHistory = 8;
 constexpr double kAbsurdTimes = 1e3;  ///< so far that a shorter history is enough
 constexpr std::size_t kAbsurdHistory = 2;
 
+constexpr double kAboveMost = 3;  ///< over the largest of the window, for losses and gradient norms
+
 struct Outlier {
   std::int32_t site = -1;
   double value = 0;
@@ -37,5 +39,11 @@ struct Spike {
   double gradient_times = 1;
 };
 std::optional<Spike> spike_at(const Reading& reading, std::int64_t step);
+
+constexpr double kAfterTimes = 3;  ///< median loss of the steps after a spike, over the level before it
+constexpr std::int64_t kAfter = 10;
+
+/// The run did not come back at once from what happened in that step.
+bool thrown_back(const Reading& reading, std::int64_t step);
 
 }  // namespace firstfault::reason

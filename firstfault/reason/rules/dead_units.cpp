@@ -1,5 +1,6 @@
 // Units that give 0 for every sample: no gradient passes them, and they never come back.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "firstfault/reason/rules/rule.h"
@@ -12,6 +13,7 @@ constexpr std::size_t kSteps = 10;  ///< up to the end of the run
 constexpr double kWholeLayer = 0.93;
 constexpr double kMostOfIt = 0.7;
 constexpr double kLargeUpdate = 0.1;
+constexpr double kSolved = 0.05;  ///< last loss over the first: whatever is silent, the task is done
 
 struct Dead {
   std::int32_t site = -1;
@@ -46,6 +48,17 @@ std::optional<Dead> first_dead(const Reading& reading) {
   return first;
 }
 
+/// A layer of the model that is silent as a whole has lost what it knew, even where the loss fell on the way; a margin
+/// loss at 0 is silent too, and has done its work.
+bool harmful(const Reading& reading, const Dead& dead) {
+  if (dead.share < 1 || reading.site(dead.site).module.empty()) return reading.learning() != Learning::improves;
+  const Series loss = reading.series(&StepRow::loss);
+  if (loss.size() < kSteps) return false;
+  const double first = std::fabs(loss.front().value);
+  const double last = std::fabs(median(values_of({loss.end() - static_cast<std::ptrdiff_t>(kSteps), loss.end()})));
+  return last > kSolved * first;
+}
+
 std::string before_it(const Reading& reading, const Dead& dead) {
   const Series update = before(reading.series(&StepRow::update_ratio), dead.since, 3);
   if (update.empty()) return " It was so from the first step: the initialisation put every pre-activation below 0.";
@@ -55,9 +68,9 @@ std::string before_it(const Reading& reading, const Dead& dead) {
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
-  if (reading.harm().kind != Harm::Kind::none || reading.learning() == Learning::improves) return std::nullopt;
+  if (reading.harm().kind != Harm::Kind::none) return std::nullopt;
   const auto dead = first_dead(reading);
-  if (!dead) return std::nullopt;
+  if (!dead || !harmful(reading, *dead)) return std::nullopt;
   const Site& site = reading.site(dead->site);
   Hypothesis result;
   result.cause = "dead_units";

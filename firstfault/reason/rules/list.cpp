@@ -6,6 +6,9 @@
 #define FIRSTFAULT_RULES(ENTRY)    \
   ENTRY(loss_definition)           \
   ENTRY(missing_zero_grad)         \
+  ENTRY(clip_before_unscale)       \
+  ENTRY(optimizer_not_linked)      \
+  ENTRY(weight_decay_sign)         \
   ENTRY(data_outlier)              \
   ENTRY(label_outlier)             \
   ENTRY(data_nonfinite)            \
@@ -14,13 +17,26 @@
   ENTRY(masked_softmax)            \
   ENTRY(optimizer_state)           \
   ENTRY(mixed_precision)           \
+  ENTRY(bad_init)                  \
+  ENTRY(exploding_gradient)        \
   ENTRY(overflow)                  \
   ENTRY(op_domain)                 \
   ENTRY(accumulation_not_averaged) \
+  ENTRY(weight_growth)             \
+  ENTRY(attention_collapse)        \
   ENTRY(data_scale)                \
   ENTRY(lr_too_high)               \
   ENTRY(dead_units)                \
-  ENTRY(vanishing_gradient)
+  ENTRY(warmup_missing)            \
+  ENTRY(saturation)                \
+  ENTRY(vanishing_gradient)        \
+  ENTRY(zero_gradient_op)          \
+  ENTRY(moe_collapse)              \
+  ENTRY(clipping_chronic)          \
+  ENTRY(loss_spike)                \
+  ENTRY(plateau)                   \
+  ENTRY(loss_not_decreasing)       \
+  ENTRY(divergence)
 
 namespace firstfault::reason {
 

@@ -11,7 +11,10 @@ namespace {
 
 constexpr double kUnderflowZeros = 0.5;  ///< fraction of a float16 gradient that is exactly 0
 constexpr double kUnderflow = 0.9;
+constexpr double kZeros = 0.8;
+constexpr double kSwallowed = 0.85;
 constexpr double kNarrowOverflow = 0.75;
+constexpr std::size_t kSteps = 5;
 constexpr double kScaleFloor = 1;   ///< a scale below 1 shrinks the gradients it should enlarge
 constexpr std::size_t kSkips = 10;  ///< in a row: a scale that halves each time falls a thousandfold
 constexpr double kCollapse = 0.75;
@@ -27,9 +30,54 @@ std::optional<Hypothesis> narrow_overflow(const Reading& reading) {
   return result;
 }
 
+/// float16 went beyond its range, and arithmetic made the Inf finite again: those samples are silently wrong.
+std::optional<Hypothesis> swallowed(const Reading& reading) {
+  if (reading.harm().kind != Harm::Kind::none) return std::nullopt;
+  for (const Origin& origin : reading.run().origins) {
+    if (origin.outcome != Outcome::swallowed || origin.cause != "mixed_precision" || origin.phase != Phase::forward)
+      continue;
+    Hypothesis result = reading.about_culprit(origin, kSwallowed);
+    result.step = origin.step;
+    result.description += " Arithmetic after it made the value finite again, so the loss shows nothing.";
+    return result;
+  }
+  return std::nullopt;
+}
+
+/// Half or more of each parameter's gradients are exact zeros, in a run that uses float16.
+double usual_zeros(const Reading& reading) {
+  std::vector<double> shares;
+  for (const std::int32_t site : reading.sites(SiteRole::gradient)) {
+    const Series zeros = reading.series(site, &Health::zeros);
+    if (zeros.size() >= kSteps) shares.push_back(median(values_of(zeros)));
+  }
+  return shares.empty() ? 0 : median(std::move(shares));
+}
+
+/// The same, where the gradients were already cast to float32 when they were looked at.
+std::optional<Hypothesis> zero_gradients(const Reading& reading) {
+  const Fact* fact = reading.fact(FactKind::low_precision);
+  if (fact == nullptr || fact->detail != "float16" || reading.harm().kind != Harm::Kind::none) return std::nullopt;
+  const double zeros = usual_zeros(reading);
+  if (zeros < kUnderflowZeros || reading.learning() == Learning::improves) return std::nullopt;
+  Hypothesis result;
+  result.cause = "mixed_precision";
+  result.confidence = kZeros;
+  result.step = reading.rows().front()->step;
+  result.onset_step = result.step;
+  result.phase = "backward";
+  result.module = fact->module;
+  const std::string text = brief(100 * zeros) + " % of the gradients are exactly 0 in a run that uses float16";
+  result.description = text + ": values below 6e-8 round to 0 there, and the loss does not improve.";
+  result.evidence.push_back({result.step, "", text});
+  result.advice = "scale the loss (torch.amp.GradScaler), or use bfloat16.";
+  return result;
+}
+
 std::optional<Hypothesis> underflow(const Reading& reading) {
   const Fact* fact = reading.fact(FactKind::underflow);
-  if (fact == nullptr || reading.harm().kind != Harm::Kind::none || fact->count < 5) return std::nullopt;
+  if (fact == nullptr || reading.harm().kind != Harm::Kind::none || fact->count < static_cast<std::int64_t>(kSteps))
+    return std::nullopt;
   const double zeros = Reading::number(*fact, "zeros");
   if (!(zeros >= kUnderflowZeros) || reading.learning() == Learning::improves) return std::nullopt;
   Hypothesis result;
@@ -84,7 +132,9 @@ std::optional<Hypothesis> collapse(const Reading& reading) {
 std::optional<Hypothesis> judge(const Reading& reading) {
   if (auto known = observed(reading, "mixed_precision")) return known;
   if (auto known = narrow_overflow(reading)) return known;
+  if (auto known = swallowed(reading)) return known;
   if (auto known = underflow(reading)) return known;
+  if (auto known = zero_gradients(reading)) return known;
   return collapse(reading);
 }
 

@@ -7,10 +7,12 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr double kOverflowed = 0.93;
+constexpr double kOverflowed = 0.96;
 constexpr double kStarted = 0.85;
-constexpr double kSpiked = 0.88;
-constexpr double kSpikeTimes = 10;  ///< loss or gradient norm over its level
+constexpr double kSpiked = 0.9;
+constexpr double kOnlySpiked = 0.75;  ///< the next step was as if nothing had been
+constexpr double kThrown = 0.1;       ///< update ratio of the step: the parameters were moved far
+constexpr double kSpikeTimes = 10;    ///< loss or gradient norm over its level
 
 /// Ops that are finite on everything ordinary: where one overflows in float32, its operands are to blame. exp, log
 /// and division are fragile by themselves, and the mechanism says so.
@@ -51,6 +53,8 @@ Hypothesis build(const Reading& reading, const Outlier& outlier, const Place& pl
   result.description = "The batch of step " + std::to_string(place.step) +
                        " is unlike the ones before it: " + found.text + "; " + place.harm + ".";
   result.evidence.insert(result.evidence.begin(), found);
+  const Health* health = reading.health(place.step, outlier.site);
+  if (health != nullptr && health->row >= 0) result.sample = health->row;
   return result;
 }
 
@@ -62,8 +66,10 @@ std::optional<Place> spike(const Reading& reading, SiteRole role) {
     if (!batch_outlier(reading, role, row->step)) continue;
     const auto spike = spike_at(reading, row->step);
     if (!spike || std::max(spike->loss_times, spike->gradient_times) < most) continue;
+    const bool lasting = thrown_back(reading, row->step) || row->update_ratio >= kThrown;
+    if (!lasting && spike->loss_times < kSpikeTimes) continue;
     most = std::max(spike->loss_times, spike->gradient_times);
-    worst = Place{row->step, kSpiked, "loss and gradients spiked with it"};
+    worst = Place{row->step, lasting ? kSpiked : kOnlySpiked, "loss and gradients spiked with it"};
   }
   return worst;
 }
@@ -94,7 +100,7 @@ std::string outlier_condition(const char* what) {
          " times and a robust z of " + brief(kOutlierZ) + " above the " + std::to_string(kOutlierWindow) +
          " batches before (or " + brief(kAbsurdTimes) + " times above at least " + std::to_string(kAbsurdHistory) +
          "), and in the same step a product or sum overflows, a divergence begins, or loss or gradient norm rises " +
-         brief(kSpikeTimes) + " times";
+         brief(kSpikeTimes) + " times and the run is thrown back by it";
 }
 
 }  // namespace firstfault::reason

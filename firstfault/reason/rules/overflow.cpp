@@ -7,6 +7,7 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kNoMechanism = 0.5;
+constexpr double kInBackward = 0.6;  ///< a product or sum of the backward: rather what made the gradients large
 
 std::optional<Hypothesis> unknown_op(const Reading& reading) {
   const Origin* origin = reading.culprit();
@@ -20,7 +21,9 @@ std::optional<Hypothesis> unknown_op(const Reading& reading) {
 
 std::optional<Hypothesis> judge(const Reading& reading) {
   auto known = observed(reading, "overflow");
-  return known ? known : unknown_op(reading);
+  if (!known) return unknown_op(reading);
+  if (known->phase == "backward" && known->mechanism != "exp_overflow") known->confidence = kInBackward;
+  return known;
 }
 
 std::string condition() {

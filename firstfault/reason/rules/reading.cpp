@@ -48,9 +48,9 @@ std::string changed(const char* what, const Series& series) {
 
 }  // namespace
 
-Reading::Reading(const Run& run) : run_(run) {
+Reading::Reading(const Run& run, std::int32_t optimizer) : run_(run) {
   for (const StepRow& row : run.rows)
-    if (!row.skipped) rows_.push_back(&row);
+    if (!row.skipped && row.optimizer == optimizer) rows_.push_back(&row);
   harm_ = find_harm(run, rows_);
 }
 
@@ -181,7 +181,14 @@ const Transition* Reading::first_transition(std::initializer_list<Condition> to,
 
 const Origin* Reading::culprit() const noexcept {
   if (harm_.kind != Harm::Kind::fault || harm_.origin == nullptr) return nullptr;
-  return harm_.grew && of_growth(*harm_.origin) ? nullptr : harm_.origin;
+  if (harm_.grew && of_growth(*harm_.origin)) return nullptr;
+  if (!harm_.origin->cause.empty()) return harm_.origin;
+  for (const Origin& other : run_.origins) {  // the same op may have been seen to make two kinds of value
+    const bool same = other.outcome == Outcome::fault && other.step == harm_.origin->step &&
+                      other.op == harm_.origin->op && other.module == harm_.origin->module;
+    if (same && !other.cause.empty()) return &other;
+  }
+  return harm_.origin;
 }
 
 Hypothesis Reading::about_culprit(const Origin& origin, double confidence) const {

@@ -47,14 +47,15 @@ struct Growth {
 
 class Reading {
  public:
-  /// Keeps a reference; every origin must be explained already.
-  explicit Reading(const Run& run);
+  /// Keeps a reference; every origin must be explained already. Numbers are those of one optimizer's steps: the losses
+  /// of a GAN's two do not compare.
+  explicit Reading(const Run& run, std::int32_t optimizer = 0);
 
   const Run& run() const noexcept { return run_; }
   const Harm& harm() const noexcept { return harm_; }
 
   // Rows ----------------------------------------------------------------------------------------------------------
-  /// Of steps that an optimizer took, by step: those that a GradScaler or a guard skipped are left out.
+  /// Of steps that the optimizer took, by step: those that a GradScaler or a guard skipped are left out.
   const std::vector<const StepRow*>& rows() const noexcept { return rows_; }
   /// The same, before the harm; all of them where there is none.
   std::vector<const StepRow*> healthy_rows() const;

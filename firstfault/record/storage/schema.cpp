@@ -30,7 +30,7 @@ CREATE TABLE site_totals (
 CREATE TABLE steps (
   step INTEGER PRIMARY KEY, seconds REAL, loss REAL, loss_state TEXT NOT NULL, gradient_norm REAL, update_ratio REAL,
   parameter_norm REAL, lr REAL, loss_scale REAL, backwards INTEGER NOT NULL, gradients_left_over INTEGER NOT NULL,
-  skipped INTEGER NOT NULL, reset_state INTEGER NOT NULL);
+  skipped INTEGER NOT NULL, reset_state INTEGER NOT NULL, optimizer INTEGER NOT NULL, logged TEXT NOT NULL);
 CREATE TABLE health (step INTEGER PRIMARY KEY REFERENCES steps, data BLOB NOT NULL);
 CREATE VIEW events AS
   SELECT step, role, name AS site, module, position, from_state, to_state, value, baseline, confidence

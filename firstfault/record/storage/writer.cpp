@@ -51,7 +51,7 @@ struct Writer::Statements {
         site(db, "INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
         lose_health(db, "DELETE FROM health WHERE step = ?"),
         lose_step(db, "DELETE FROM steps WHERE step = ?"),
-        step(db, "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+        step(db, "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
         health(db, "INSERT OR REPLACE INTO health VALUES (?, ?)"),
         transition(db, "INSERT INTO transitions VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"),
         fact(db, "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
@@ -94,7 +94,7 @@ void Writer::Statements::write_rows(const Batch& batch) {
   for (const auto& [number, row] : batch.rows) {
     step.run(number, row.seconds, row.loss, stored_name(row.loss_state), row.gradient_norm, row.update_ratio,
              row.parameter_norm, row.lr, row.loss_scale, row.backwards, row.gradients_left_over, row.skipped,
-             row.reset_state);
+             row.reset_state, row.optimizer, to_json(row.logged));
     if (!row.sites.empty()) health.run(number, std::as_bytes(std::span(row.sites)));
   }
 }
@@ -140,6 +140,7 @@ Writer::Writer(const std::string& path, const WriterOptions& options) : path_(pa
     const std::string reason = why(database_, error);
     statements_.reset();
     database_.close();
+    remove_run_file(path);
     throw Error("The run file '" + printable(path) + "' cannot be made (" + reason +
                 "). Choose another folder, or keep the run in memory only.");
   }

@@ -1,0 +1,63 @@
+// The rule bad_init.
+#include <gtest/gtest.h>
+
+#include "firstfault/reason/rules/hand_made_run.h"
+
+namespace firstfault::reason {
+namespace {
+
+using namespace hand_made;
+
+Run with_head(Run run, double rms) {
+  add_site(run, weight("model.head", {64, 256}, 3, SiteRole::parameter), [&](std::int64_t) {
+    Health health = healthy(rms);
+    health.update = 1e-3F;
+    return health;
+  });
+  run.setup.modules.push_back({"model.head", "Linear", 64 * 256});
+  return run;
+}
+
+Run classifier(double first_loss, double scores) {
+  Run run = learning(20);
+  for (StepRow& row : run.rows) row.loss *= first_loss / run.rows.front().loss;
+  add_site(run, activation("model", "", -1), [&](std::int64_t) { return healthy(scores); });
+  add_fact(run, FactKind::loss_op, 20, {{"classes", 64}, {"elements", 32}}).op = "aten::cross_entropy_loss";
+  return run;
+}
+
+TEST(BadInit, NamesTheWeightBehindAHugeFirstLoss) {
+  const auto answers = hypotheses(with_head(classifier(37, 16), 1));
+  ASSERT_FALSE(answers.empty());
+  EXPECT_EQ(answers.front().cause, "bad_init");
+  EXPECT_EQ(answers.front().module, "model.head");
+  EXPECT_EQ(answers.front().step, 0);
+}
+
+TEST(BadInit, IsSilentAboutAnOrdinaryFirstLossAndASumOverTheBatch) {
+  EXPECT_TRUE(hypotheses(with_head(classifier(4.6, 0.6), 0.06)).empty());
+  EXPECT_TRUE(hypotheses(with_head(classifier(4.6 * 32, 1), 0.06)).empty());
+}
+
+TEST(BadInit, ExplainsAnOverflowInTheFirstStep) {
+  Run run = with_head(learning(5), 30);
+  add_fault(run, 0, "dtype_overflow", "overflow");
+  EXPECT_EQ(hypotheses(run).front().cause, "bad_init");
+}
+
+TEST(BadInit, SpeaksForMemoryThatNobodyWrote) {
+  Run run = learning(5);
+  add_fault(run, 0, "unwritten_memory", "bad_init");
+  EXPECT_TRUE(ask("bad_init", run));
+}
+
+TEST(BadInit, SeesTwoWeightsInARowThatStayZero) {
+  Run run = flat(30);
+  for (const int i : {0, 1})
+    add_site(run, weight("model.fc" + std::to_string(i), {8, 8}, i, SiteRole::parameter),
+             [](std::int64_t) { return healthy(0); });
+  EXPECT_EQ(ask("bad_init", run)->param, "model.fc1.weight");
+}
+
+}  // namespace
+}  // namespace firstfault::reason

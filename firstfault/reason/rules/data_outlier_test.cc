@@ -1,0 +1,59 @@
+// The rules data_outlier and label_outlier.
+#include <gtest/gtest.h>
+
+#include "firstfault/reason/rules/hand_made_run.h"
+
+namespace firstfault::reason {
+namespace {
+
+using namespace hand_made;
+
+Run with_batch(Run run, SiteRole role, std::int64_t bad, double times) {
+  add_site(run, batch(role, role == SiteRole::input ? "input 0" : "target 0"),
+           [&](std::int64_t step) { return healthy(wobble(step) * (step == bad ? times : 1)); });
+  return run;
+}
+
+Run spiking(std::int64_t at) {
+  Run run = learning(100);
+  for (StepRow& row : run.rows) {
+    if (row.step == at) row.gradient_norm *= 400;
+    if (row.step >= at && row.step < at + 20) row.loss *= 40;
+  }
+  return run;
+}
+
+TEST(DataOutlier, NamesTheBatchOfASpike) {
+  const auto answers = hypotheses(with_batch(spiking(60), SiteRole::input, 60, 10));
+  ASSERT_FALSE(answers.empty());
+  EXPECT_EQ(answers.front().cause, "data_outlier");
+  EXPECT_EQ(answers.front().step, 60);
+}
+
+TEST(DataOutlier, IsSilentAboutALoudBatchThatDidNoHarm) {
+  EXPECT_TRUE(hypotheses(with_batch(learning(100), SiteRole::input, 60, 10)).empty());
+}
+
+TEST(DataOutlier, TakesTheBlameForAProductThatOverflowed) {
+  Run run = with_batch(learning(40), SiteRole::input, 11, 1e38);
+  Origin& origin = add_fault(run, 11, "dtype_overflow", "overflow");
+  origin.op = "aten::convolution";
+  const auto answers = hypotheses(run);
+  EXPECT_EQ(answers.front().cause, "data_outlier");
+  EXPECT_EQ(answers.front().op, "aten::convolution");
+}
+
+TEST(DataOutlier, LeavesAFragileOpToItsMechanism) {
+  Run run = with_batch(learning(40), SiteRole::input, 11, 200);
+  add_fault(run, 11, "exp_overflow", "overflow").op = "aten::exp";
+  EXPECT_EQ(hypotheses(run).front().cause, "overflow");
+}
+
+TEST(LabelOutlier, NamesTheTargetsOfASpike) {
+  const auto answers = hypotheses(with_batch(spiking(60), SiteRole::target, 60, 30));
+  ASSERT_FALSE(answers.empty());
+  EXPECT_EQ(answers.front().cause, "label_outlier");
+}
+
+}  // namespace
+}  // namespace firstfault::reason

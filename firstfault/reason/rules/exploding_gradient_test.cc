@@ -1,0 +1,37 @@
+// The rule exploding_gradient.
+#include <gtest/gtest.h>
+
+#include "firstfault/reason/rules/hand_made_run.h"
+
+namespace firstfault::reason {
+namespace {
+
+using namespace hand_made;
+
+Run deep(Run run, double factor) {
+  for (int i = 0; i < 6; ++i)
+    add_site(run, weight("model.layers." + std::to_string(i), {32, 32}, i, SiteRole::gradient),
+             [&](std::int64_t) { return healthy(0.01 * std::pow(factor, 5 - i)); });
+  return run;
+}
+
+TEST(ExplodingGradient, IsTheCauseWhereTheBackwardOverflowsInACalmRun) {
+  Run run = deep(learning(40), 8);
+  add_fault(run, 20, "dtype_overflow", "overflow").phase = Phase::backward;
+  EXPECT_EQ(hypotheses(run).front().cause, "exploding_gradient");
+}
+
+TEST(ExplodingGradient, SaysByWhichFactorPerLayerTheGradientGrows) {
+  const Run run = deep(diverging(30, 8, 30), 8);
+  const auto answers = hypotheses(run);
+  EXPECT_EQ(answers.front().cause, "exploding_gradient");
+  EXPECT_NE(answers.front().description.find("factor of 8 per layer"), std::string::npos);
+}
+
+TEST(ExplodingGradient, IsSilentWhereTheGradientsAreEven) {
+  EXPECT_FALSE(ask("exploding_gradient", deep(diverging(30, 8, 30), 1.1)));
+  EXPECT_FALSE(ask("exploding_gradient", deep(learning(40), 8)));
+}
+
+}  // namespace
+}  // namespace firstfault::reason

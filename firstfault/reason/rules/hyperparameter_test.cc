@@ -1,0 +1,35 @@
+// The rule hyperparameter.
+#include <gtest/gtest.h>
+
+#include "firstfault/reason/rules/hand_made_run.h"
+
+namespace firstfault::reason {
+namespace {
+
+using namespace hand_made;
+
+TEST(Hyperparameter, SpeaksForANonfiniteLearningRate) {
+  Run run = learning(5);
+  add_fault(run, 0, "nonfinite_hyperparameter", "hyperparameter").phase = Phase::optimizer;
+  EXPECT_EQ(ask("hyperparameter", run)->phase, "optimizer");
+}
+
+TEST(Hyperparameter, ReadsADivisionByANumberOfTheProgramThatIsZero) {
+  Run run = learning(40);
+  Operand temperature;
+  temperature.name = "other";
+  temperature.is_scalar_argument = true;
+  temperature.value = 0;
+  add_fault(run, 20, "division_by_zero", "op_domain").evidence.operands.push_back(temperature);
+  EXPECT_TRUE(ask("hyperparameter", run));
+  EXPECT_EQ(hypotheses(run).front().cause, "hyperparameter");
+}
+
+TEST(Hyperparameter, IsSilentAboutAScheduleThatEndsAtZero) {
+  Run run = learning(40);
+  run.rows.back().lr = 0;
+  EXPECT_FALSE(ask("hyperparameter", run));
+}
+
+}  // namespace
+}  // namespace firstfault::reason

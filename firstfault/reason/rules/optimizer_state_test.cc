@@ -1,0 +1,37 @@
+// The rule optimizer_state.
+#include <gtest/gtest.h>
+
+#include "firstfault/reason/rules/hand_made_run.h"
+
+namespace firstfault::reason {
+namespace {
+
+using namespace hand_made;
+
+Run resumed(double loss_after, double update_after) {
+  Run run = learning(100);
+  for (StepRow& row : run.rows) {
+    row.reset_state = row.step == 60;
+    if (row.step >= 60 && row.step < 75) row.update_ratio = update_after * wobble(row.step);
+    if (row.step >= 61 && row.step < 75) row.loss = loss_after * wobble(row.step);
+  }
+  return run;
+}
+
+TEST(OptimizerState, NamesTheStepInWhichTheStateWasLost) {
+  const auto answer = ask("optimizer_state", resumed(5, 0.05));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->step, 60);
+  EXPECT_EQ(answer->onset_step, 60);
+}
+
+TEST(OptimizerState, IsSilentWhereNothingCameOfIt) { EXPECT_FALSE(ask("optimizer_state", resumed(0.1, 1e-3))); }
+
+TEST(OptimizerState, SpeaksForAnEpsOfZero) {
+  Run run = learning(5);
+  add_fault(run, 0, "optimizer_denominator", "optimizer_state").phase = Phase::optimizer;
+  EXPECT_TRUE(ask("optimizer_state", run));
+}
+
+}  // namespace
+}  // namespace firstfault::reason

@@ -1,0 +1,7 @@
+"""python -m tests.accuracy: see score.py."""
+
+import sys
+
+from .score import main
+
+sys.exit(main())
