@@ -96,6 +96,7 @@ test-sanitize:
 	compile $(SANITIZED)
 	say 6/6 "running them"
 	$(SANITIZER_OPTIONS) ctest --test-dir $(SANITIZED) -j $(JOBS) --output-on-failure --progress
+	$(SANITIZER_OPTIONS) FIRSTFAULT_BUILD=$(SANITIZED) $(PYTHON) -m pytest tests/cli/test_damage.py
 
 test-tsan:
 	@$(functions)
@@ -153,7 +154,7 @@ format:
 
 # clang-tidy over the part without LibTorch; needs the Debian package clang-tidy.
 tidy: build
-	@find firstfault/{base,events,record,reason,present} python/src/core_*.cpp -name '*.cpp' |
+	@find cli firstfault/{base,events,record,reason,present} python/src/core_*.cpp -name '*.cpp' |
 	  xargs -P $(JOBS) -n 1 clang-tidy -quiet -p $(BUILD)
 
 clean:

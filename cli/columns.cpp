@@ -5,8 +5,6 @@
 #include <limits>
 #include <set>
 
-#include "firstfault/base/names.h"
-
 namespace firstfault::cli {
 namespace {
 
@@ -15,7 +13,7 @@ using Visit = std::function<void(const Row&)>;
 
 /// NaN stands for "not measured" in the events structs.
 Cell measured(double value) { return std::isnan(value) ? Cell() : Cell(value); }
-Cell text(const std::string& value) { return value.empty() ? Cell() : Cell(printable(value)); }
+Cell text(const std::string& value) { return value.empty() ? Cell() : Cell(value); }
 Cell text(std::string_view value) { return text(std::string(value)); }
 /// As present/json.h spells it: "non_finite".
 Cell state(Condition condition) {
@@ -71,7 +69,7 @@ Table steps(const Run& run) {
                "bool", "bool", "bool"},
               {}};
   const auto logged = logged_names(run);
-  for (const std::string& name : logged) table.columns.push_back("logged " + printable(name));
+  for (const std::string& name : logged) table.columns.push_back("logged " + name);
   table.types.resize(table.columns.size(), "number");
   table.rows = [&run, logged](const Visit& visit) {
     for (const StepRow& row : run.rows) visit(step_row(row, logged));

@@ -64,8 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
     command = arguments[0] if arguments else ""
     if command == "info" and len(arguments) == 1:
         return info()
-    if command == "run" and sys.flags.ignore_environment:
-        print("firstfault: run: not under python -E or -I, which hide firstfault from the script", file=sys.stderr)
+    if command == "run" and (sys.flags.ignore_environment or sys.flags.no_site):
+        print("firstfault: run: not under python -E, -I or -S, which hide firstfault from the script", file=sys.stderr)
         return 2
     if command == "export" and asks_for_parquet(arguments):
         from firstfault import _parquet

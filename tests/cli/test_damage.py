@@ -12,6 +12,7 @@ COMMANDS = [["show"], ["explain"], ["events"], ["export", "--what", "sites"], ["
 def acceptable(result, path):
     """Read as well as can be, or refused with a sentence."""
     assert result.returncode in (0, 1, 2), (result.returncode, result.stderr)
+    assert "Sanitizer" not in result.stderr and "runtime error" not in result.stderr, result.stderr
     if result.returncode == 2 and not result.stdout:
         assert result.stderr.startswith("firstfault: ") and len(result.stderr.splitlines()) == 1, result.stderr
 
