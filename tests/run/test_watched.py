@@ -37,8 +37,8 @@ def train(steps):
         loss = model(torch.randn(32, 8), step)
         loss.backward()
         optimizer.step()
-        print(step, float(loss).hex())
-    print(sum(float(p.detach().sum()) for p in model.parameters()).hex())
+        print(step, loss.item().hex())
+    print(sum(p.sum().item() for p in model.parameters()).hex())
 
 if __name__ == "__main__":
     train(int(sys.argv[1]))
