@@ -88,8 +88,9 @@ void start_watch(const char* self, const char* wanted) {
   void* library = dlopen(live, RTLD_NOW | RTLD_LOCAL);
   if (!library) return say("the program runs unwatched: ", dlerror());
   const auto watch = reinterpret_cast<int (*)(const char*)>(dlsym(library, "firstfault_watch_process"));
-  if (!watch) return say("the program runs unwatched: libfirstfault_live.so is of another version, without ",
-                         "firstfault_watch_process");
+  if (!watch)
+    return say("the program runs unwatched: libfirstfault_live.so is of another version, without ",
+               "firstfault_watch_process");
   if (watch(file) != 0)  // it may read FIRSTFAULT_RUN_LEVEL
     return say("the program runs unwatched");
   say("recording; read it with: firstfault show ", file);

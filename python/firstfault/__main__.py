@@ -55,8 +55,8 @@ def native(arguments: list[str]) -> int:
 
 
 def asks_for_parquet(arguments: list[str]) -> bool:
-    given = zip(arguments, [*arguments[1:], ""])
-    return any(one == "--format=parquet" or (one, value) == ("--format", "parquet") for one, value in given)
+    given = "\0".join(arguments)
+    return "--format=parquet" in given or "--format\0parquet" in given
 
 
 def main(arguments: list[str] | None = None) -> int:

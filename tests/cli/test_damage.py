@@ -1,4 +1,4 @@
-"""Files that are no run files, or are damaged: a clear sentence and exit code 2, or what can still be read; no crash."""
+"""Files that are no run files, or are damaged: one sentence and exit code 2, or what can still be read; no crash."""
 
 import json
 import random

@@ -15,7 +15,10 @@ from .conftest import BUILD, ended
 # What the preloaded library looks for in a process, and calls.
 FAKE_TORCH = """
 #include <cstdint>
-namespace at { struct RecordFunctionCallback { void* a; }; std::uint64_t addGlobalCallback(RecordFunctionCallback) { return 1; } }
+namespace at {
+struct RecordFunctionCallback { void* a; };
+std::uint64_t addGlobalCallback(RecordFunctionCallback) { return 1; }
+}
 extern "C" std::uint64_t aoti_torch_abi_version() { return (2ULL << 56) | (MINOR << 48); }
 """
 FAKE_LIVE = """
@@ -148,7 +151,7 @@ def test_another_libtorch_is_refused_with_a_sentence(built, call, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("program, why", [("static", "linked statically"), ("torch_inside", "LibTorch is linked into it")])
+@pytest.mark.parametrize("program, why", [("static", "linked statically"), ("torch_inside", "LibTorch is linked into")])
 def test_a_static_program_is_refused_with_a_sentence(built, call, program, why):
     result = call(built / program, "6")
     assert (result.code, result.stdout, result.stderr) == (6, "[6]\n", "")
