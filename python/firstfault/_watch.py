@@ -167,7 +167,7 @@ class Watch:
         if models and optimizer is None:
             from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-            self._handles.append(register_optimizer_step_pre_hook(self._meet))
+            self._handles.append(register_optimizer_step_pre_hook(self.follow))
         self._live.describe(
             [sys.executable, *sys.argv] if sys.argv else [],
             {"firstfault": _core.__version__, "python": platform.python_version(), "torch": torch.__version__},
@@ -205,13 +205,18 @@ class Watch:
             self._handles.append(optimizer.register_step_pre_hook(self._before))
             self._handles.append(optimizer.register_step_post_hook(self._after))
 
-    def _meet(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """Of every optimizer of the process: hold it where it is one of ours. Its own hooks run after this one."""
+    def follow(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Hold an optimizer where it has a parameter of the watched models."""
         if id(optimizer) in self._held or not self._live.running or os.getpid() != self._process:
             return
         own = {id(parameter) for module in self._modules for parameter in module._parameters.values()}
         if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
             self.hold(optimizer)
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """That are followed."""
+        return [held.optimizer for held in self._held.values()]
 
     def _before(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         held = self._held.get(id(optimizer))
@@ -227,9 +232,7 @@ class Watch:
             return
         self._live.after_step(held.number, held.groups(), True)
 
-    def step(
-        self, optimizer: torch.optim.Optimizer | None = None, loss: torch.Tensor | float | None = None
-    ) -> None:
+    def step(self, optimizer: torch.optim.Optimizer | None = None, loss: torch.Tensor | float | None = None) -> None:
         """Let the optimizer make its step, and record it. Needed only for one that is no ``torch.optim.Optimizer``.
 
         None: the program updates its parameters by itself, and the step ends here; how far they moved is not known.
