@@ -108,6 +108,10 @@ def hypotheses_of(why: list[Why], events: list[SemanticEvent], failure_type: str
     return answers or [_unexplained(group) for group in _by_kind(of_type)]
 
 
+def _kind_of_cause(cause: str) -> str:
+    return _KIND_OF_CAUSE.get(cause, "optimizer_instability")
+
+
 def _is_of(event: SemanticEvent, failure_type: str | None) -> bool:
     return failure_type is None or failure_type in kind_of(event) or failure_type in type_of(event)
 
