@@ -123,7 +123,8 @@ class Watch:
     """Watches a training run step by step: gradients, parameters, updates, activations, loss, batch, learning rate.
 
     model: a module, a list of them, or a mapping from names; the first is called "model" unless named.
-    optimizer: one, or a list of them. Steps are marked by hooks on them; nothing else is hooked.
+    optimizer: one, or a list of them. Steps are marked by hooks on them; nothing else is hooked. None: each optimizer
+        is followed from its first step on that holds a parameter of the models.
     run_file: a path; True: ``runs/<script>-<time>-<n>.ffrun``; None: the run is kept in memory only.
     level: "ops" observes every op, so that a fault has its exact origin; "modules" does so in the first steps and then in
         one of eight; "gradients" observes none. None: "ops" on the CPU, "modules" where a model is on another device.
@@ -165,6 +166,10 @@ class Watch:
             self.hold(one)
         import torch
 
+        if models and optimizer is None:
+            from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+            self._handles.append(register_optimizer_step_pre_hook(self.follow))
         self._live.describe(
             [sys.executable, *sys.argv] if sys.argv else [],
             {"firstfault": _core.__version__, "python": platform.python_version(), "torch": torch.__version__},
@@ -202,6 +207,19 @@ class Watch:
             self._handles.append(optimizer.register_step_pre_hook(self._before))
             self._handles.append(optimizer.register_step_post_hook(self._after))
 
+    def follow(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Hold an optimizer where it has a parameter of the watched models."""
+        if id(optimizer) in self._held or not self._live.running or os.getpid() != self._process:
+            return
+        own = {id(parameter) for module in self._modules for parameter in module._parameters.values()}
+        if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+            self.hold(optimizer)
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """That are followed."""
+        return [held.optimizer for held in self._held.values()]
+
     def _before(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         held = self._held.get(id(optimizer))
         if held is None or not self._live.running or os.getpid() != self._process:
@@ -216,10 +234,18 @@ class Watch:
             return
         self._live.after_step(held.number, held.groups(), True)
 
-    def step(self, optimizer: torch.optim.Optimizer, loss: torch.Tensor | float | None = None) -> None:
-        """Let the optimizer make its step, and record it. Needed only for one that is no ``torch.optim.Optimizer``."""
+    def step(self, optimizer: torch.optim.Optimizer | None = None, loss: torch.Tensor | float | None = None) -> None:
+        """Let the optimizer make its step, and record it. Needed only for one that is no ``torch.optim.Optimizer``.
+
+        None: the program updates its parameters by itself, and the step ends here; how far they moved is not known.
+        """
         if loss is not None:
             self.loss(loss)
+        if optimizer is None:
+            if self._live.running:
+                self._live.before_step(0, [], False)
+                self._live.after_step(0, [], False)
+            return
         if hasattr(optimizer, "register_step_pre_hook"):
             self.hold(optimizer)
             optimizer.step()
