@@ -234,8 +234,8 @@ int main(int count, char** arguments) {
     std::filesystem::remove_all(own);
   }
   std::printf(
-      "crash_test: %d deaths, %lld steps recorded, after %d the main file alone lacked commits, %d of them in the "
-      "midst of a checkpoint\n",
+      "crash_test: %d deaths, %lld steps recorded; after %d of them the main file alone lacked commits, %d of these in "
+      "the midst of a checkpoint; %d more died before the last commit was counted\n",
       deaths, static_cast<long long>(tally.steps), tally.commits_missing, tally.torn, tally.unannounced);
   flip(folder.path().string(), argument(2, 5 * deaths), random);
   if (tally.unannounced > 1 + deaths / 50) fail("the main file alone does not say what is missing");
