@@ -53,11 +53,12 @@ bool Baseline::add(double value) {
   const auto narrow = static_cast<float>(value);
   if (!(narrow > 0) || !std::isfinite(narrow)) return false;
   values_.add(narrow);
-  if (++unread_ * 4 < size()) return true;
+  const bool first_ready = ready() && std::isnan(early_);
+  if (++unread_ * 4 < size() && !first_ready) return true;
   unread_ = 0;
   const auto [low, high] = values_.middle();
   median_ = static_cast<float>(std::sqrt(low * high));
-  if (ready() && std::isnan(early_)) {
+  if (first_ready) {
     early_ = median_;
     early_spread_ = static_cast<float>(spread());
   }

@@ -59,6 +59,7 @@ class _Held:
         self.number = number
         self.sizes = [len(group["params"]) for group in optimizer.param_groups]
         self._eps: dict[int, float] = {}
+        self._with_state: set[int] = set()  # groups whose optimizer keeps any
 
     def groups(self) -> list[tuple]:
         result = []
@@ -67,10 +68,11 @@ class _Held:
             for parameter in group["params"][:_PARAMETERS_LOOKED_AT]:
                 state = self.optimizer.state.get(parameter)
                 if not state:
-                    steps = 0.0 if "betas" in group and parameter.grad is not None else steps
+                    if index in self._with_state and parameter.grad is not None:
+                        steps = 0.0
                     continue
-                count = state.get("step", _NAN)
-                count = float(count)
+                self._with_state.add(index)
+                count = float(state.get("step", 1.0))  # momentum alone is not counted
                 steps = count if not count >= steps else steps
                 moment = state.get("exp_avg_sq")
                 if moment is not None:
@@ -121,7 +123,8 @@ class Watch:
     """Watches a training run step by step: gradients, parameters, updates, activations, loss, batch, learning rate.
 
     model: a module, a list of them, or a mapping from names; the first is called "model" unless named.
-    optimizer: one, or a list of them. Steps are marked by hooks on them; nothing else is hooked.
+    optimizer: one, or a list of them. Steps are marked by hooks on them; nothing else is hooked. None: each optimizer
+        is followed from its first step on that holds a parameter of the models.
     run_file: a path; True: ``runs/<script>-<time>-<n>.ffrun``; None: the run is kept in memory only.
     level: "ops" observes every op, so that a fault has its exact origin; "modules" does so in the first steps and then in
         one of eight; "gradients" observes none. None: "ops" on the CPU, "modules" where a model is on another device.
@@ -163,6 +166,10 @@ class Watch:
             self.hold(one)
         import torch
 
+        if models and optimizer is None:
+            from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+            self._handles.append(register_optimizer_step_pre_hook(self.follow))
         self._live.describe(
             [sys.executable, *sys.argv] if sys.argv else [],
             {"firstfault": _core.__version__, "python": platform.python_version(), "torch": torch.__version__},
@@ -200,6 +207,19 @@ class Watch:
             self._handles.append(optimizer.register_step_pre_hook(self._before))
             self._handles.append(optimizer.register_step_post_hook(self._after))
 
+    def follow(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Hold an optimizer where it has a parameter of the watched models."""
+        if id(optimizer) in self._held or not self._live.running or os.getpid() != self._process:
+            return
+        own = {id(parameter) for module in self._modules for parameter in module._parameters.values()}
+        if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+            self.hold(optimizer)
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """That are followed."""
+        return [held.optimizer for held in self._held.values()]
+
     def _before(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         held = self._held.get(id(optimizer))
         if held is None or not self._live.running or os.getpid() != self._process:
@@ -214,10 +234,18 @@ class Watch:
             return
         self._live.after_step(held.number, held.groups(), True)
 
-    def step(self, optimizer: torch.optim.Optimizer, loss: torch.Tensor | float | None = None) -> None:
-        """Let the optimizer make its step, and record it. Needed only for one that is no ``torch.optim.Optimizer``."""
+    def step(self, optimizer: torch.optim.Optimizer | None = None, loss: torch.Tensor | float | None = None) -> None:
+        """Let the optimizer make its step, and record it. Needed only for one that is no ``torch.optim.Optimizer``.
+
+        None: the program updates its parameters by itself, and the step ends here; how far they moved is not known.
+        """
         if loss is not None:
             self.loss(loss)
+        if optimizer is None:
+            if self._live.running:
+                self._live.before_step(0, [], False)
+                self._live.after_step(0, [], False)
+            return
         if hasattr(optimizer, "register_step_pre_hook"):
             self.hold(optimizer)
             optimizer.step()
@@ -241,15 +269,19 @@ class Watch:
     def start(self) -> Watch:
         """Begin to watch; ``watch()`` and ``with`` do it."""
         self._live.start()
-        atexit.register(self.close)
+        atexit.register(self._at_exit)
         return self
+
+    def _at_exit(self) -> None:
+        # Set by an exception that nobody caught.
+        self.close("died" if getattr(sys, "last_type", None) else "complete")
 
     def close(self, state: str = "complete") -> None:
         """End the run: "complete", or "died" where an exception ended it. Answers stay available."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "firstfault/live/measure/scan.h"
+#include "firstfault/live/trace/evidence/collect.h"
 #include "firstfault/live/trace/tracer_detail.h"
 #include "firstfault/live/watch/batch.h"
 
@@ -48,7 +49,7 @@ std::uintptr_t signature_of(const at::Tensor& tensor) {
 Site site_of(SiteRole role, const at::Tensor& tensor) {
   Site site;
   site.role = role;
-  site.dtype = c10::toString(tensor.scalar_type());
+  site.dtype = trace::evidence::dtype_name(tensor.scalar_type());
   site.shape = tensor.sizes().vec();
   return site;
 }

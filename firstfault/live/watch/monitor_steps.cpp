@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "firstfault/live/measure/statistics.h"
+#include "firstfault/live/trace/evidence/collect.h"
 #include "firstfault/live/watch/monitor.h"
 
 namespace firstfault::watch {
@@ -108,7 +109,9 @@ void Monitor::before_step(std::int32_t optimizer, const std::vector<GroupNumbers
     row_.gradients_left_over = parameters_.left_over(optimizer);
     for (std::size_t i = 0; i < groups.size(); ++i) {
       double& known = state_steps_[{optimizer, i}];
-      if (known > 0 && groups[i].state_steps == 0) row_.reset_state = true;
+      // Gone, or set to 0: then the bias correction of Adam no longer fits.
+      const bool zeroed = known > 0 && smallest_root(groups[i].second_moments) == 0;
+      if ((known > 0 && groups[i].state_steps == 0) || zeroed) row_.reset_state = true;
       known = is_unknown(groups[i].state_steps) ? 0 : groups[i].state_steps;
     }
     parameters_.before_step(optimizer);
@@ -195,7 +198,7 @@ Site Monitor::parameter_site(SiteRole role, const Parameters::Tracked& tracked) 
   site.role = role;
   site.module = module_name(tracked.module);
   site.name = tracked.name;
-  site.dtype = c10::toString(tracked.tensor.scalar_type());
+  site.dtype = trace::evidence::dtype_name(tracked.tensor.scalar_type());
   site.shape = tracked.tensor.sizes().vec();
   // Where no forward was seen, by place in the model: modules are listed in the order of their definition.
   site.order = tracked.module < 0                                  ? -1
@@ -343,7 +346,7 @@ void Monitor::close(RunState state) {
   const bool was_running = running_.exchange(false);
   try {
     if (observing_.exchange(false)) intercept::stop_observing();
-    if (was_running && options_.level != Level::gradients) tracer_.finish();
+    if (was_running && options_.level != Level::gradients) tracer_.finish(state == RunState::died);
     settle_steps();
     const Run traced = tracer_.run();
     const std::lock_guard lock(mutex_);

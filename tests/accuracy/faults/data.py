@@ -157,7 +157,9 @@ FAULTS = [
     Fault(outlier_in_target, having("values")),
     Fault(unscaled_features, bounded),
     Fault(unscaled_targets, having("values")),
-    Fault(constant_feature, lambda draft: draft.has("floats", "perceptron") or draft.architecture.name in ("moe", "gnn")),
+    Fault(
+        constant_feature, lambda draft: draft.has("floats", "perceptron") or draft.architecture.name in ("moe", "gnn")
+    ),
     Fault(constant_target, having("values")),
     Fault(target_too_long, having("ctc")),
 ]
