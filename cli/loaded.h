@@ -34,7 +34,7 @@ Loaded load(const std::string& path);
 /// are no fault.
 Verdict judge(const Run& run, const std::vector<Hypothesis>& hypotheses);
 
-/// "no fault found", "fault in step 37: learning rate too high [lr_too_high], confidence 0.92", "nothing was recorded".
+/// "no fault found", "fault in step 37: learning rate too high [lr_too_high], confidence 0.92", "no step to judge by".
 std::string to_text(const Verdict& verdict);
 const char* name_of(Verdict::Kind kind);
 

@@ -21,7 +21,7 @@ def test_check_says_by_its_exit_code_whether_the_run_is_healthy(firstfault, runs
     assert (healthy.returncode, fault.returncode, empty.returncode) == (0, 1, 2)
     assert "no fault found (200 steps, complete)" in healthy.stdout
     assert "fault in step 40" in fault.stdout and "[op_domain]" in fault.stdout
-    assert "nothing was recorded" in empty.stdout
+    assert "no step to judge by" in empty.stdout
     assert healthy.stderr == fault.stderr == ""
 
 

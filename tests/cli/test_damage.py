@@ -51,6 +51,15 @@ def test_what_is_no_run_file_is_refused_with_one_sentence(native, runs, tmp_path
     refused(native(*command, path), path)
 
 
+def test_a_run_whose_steps_are_lost_is_not_called_healthy(native, runs, tmp_path):
+    path = tmp_path / "lost.ffrun"
+    path.write_bytes(runs["healthy"].read_bytes())
+    with sqlite3.connect(path) as database:
+        database.execute("drop table steps")
+    result = native("check", path)
+    assert result.returncode == 2 and "no step to judge by" in result.stdout and "steps" in result.stderr
+
+
 def test_diff_refuses_when_either_file_is_missing(native, runs, tmp_path):
     missing = tmp_path / "missing.ffrun"
     refused(native("diff", runs["fault"], missing), missing)
