@@ -339,6 +339,8 @@ void Monitor::record_origins() {
     if (origin.outcome != Outcome::fault && origin.outcome != Outcome::swallowed) continue;
     if (recorded_origins_++ < kMostOrigins) recorder_.origin(std::move(origin));
   }
+  constexpr std::int64_t kWaitFor = 4;  // a program that goes on with NaN is not slowed down
+  if (recorded_origins_ <= kWaitFor) recorder_.flush();
 }
 
 void Monitor::close(RunState state) {
