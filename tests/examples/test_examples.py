@@ -90,7 +90,7 @@ def test_the_demo_names_the_log_in_the_loss_its_line_operand_and_mechanism(demo)
 def test_the_demo_names_the_step_and_the_sample(demo):
     step = int(re.search(r"^step +(\d+) +loss nan$", demo, flags=re.MULTILINE)[1])
     assert f"step {step}, forward" in demo
-    row, sample = re.search(r"first at \[(\d+), 0\] = -Inf, sample (\d+)$", demo, flags=re.MULTILINE).groups()
+    sample, row = re.search(r"sample (\d+), at .*\n.* holds 0 at \[(\d+), 0\]", demo).groups()
     assert row == sample
     assert re.search(rf"^Sample {sample} of this batch is row \d+ of the file\.$", demo, flags=re.MULTILINE)
 
@@ -105,6 +105,6 @@ def test_the_demo_learns_before_its_loss_is_nan(demo):
 
 @needs_demo
 def test_the_demo_says_when_the_file_cannot_be_opened():
-    done = run(DEMO, "no-such-file.csv")
+    done = run(DEMO, "no-such-file.csv", "no-such-run.ffrun")
     assert done.returncode == 1
     assert "cannot open 'no-such-file.csv'" in done.stderr
