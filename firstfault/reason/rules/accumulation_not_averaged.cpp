@@ -7,7 +7,8 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr int kBackwards = 4;  ///< two or three are as often the parts of a loss
+constexpr int kBackwards = 4;        ///< two or three are as often the parts of a loss
+constexpr std::int64_t kOnset = 30;  ///< a step that is too large shows within the first ones
 constexpr double kLikely = 0.9;
 constexpr double kScaledAtRoot = 0.3;  ///< the loss came out of a division or a product, perhaps by 1/k
 
@@ -17,7 +18,7 @@ bool scaled_at_root(const Reading& reading) {
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
-  if (!reading.harm().grew) return std::nullopt;
+  if (!reading.harm().grew || reading.harm().onset > kOnset) return std::nullopt;
   const auto rows = reading.healthy_rows();
   if (rows.empty()) return std::nullopt;
   int fewest = rows.front()->backwards;
@@ -36,7 +37,8 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 }
 
 std::string condition() {
-  return "the run diverged, with " + std::to_string(kBackwards) +
+  return "the run diverged, beginning within its first " + std::to_string(kOnset) + " steps, with " +
+         std::to_string(kBackwards) +
          " or more backward passes in every step; less sure where the loss comes out of a division or product";
 }
 

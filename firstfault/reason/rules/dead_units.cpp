@@ -68,7 +68,7 @@ std::string before_it(const Reading& reading, const Dead& dead) {
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
-  if (reading.harm().kind != Harm::Kind::none) return std::nullopt;
+  if (reading.harm().kind == Harm::Kind::fault) return std::nullopt;
   const auto dead = first_dead(reading);
   if (!dead || !harmful(reading, *dead)) return std::nullopt;
   const Site& site = reading.site(dead->site);

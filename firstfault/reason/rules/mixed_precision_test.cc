@@ -39,17 +39,6 @@ TEST(MixedPrecision, LeavesSomeExactZerosAlone) {
   EXPECT_FALSE(ask("mixed_precision", run));
 }
 
-TEST(MixedPrecision, SeesAScaleThatFellThroughTheFloor) {
-  Run run = flat(40);
-  for (StepRow& row : run.rows) {
-    row.skipped = row.step >= 20;
-    row.loss_scale = row.skipped ? std::exp2(10.0 - static_cast<double>(row.step - 20)) : 1024;
-  }
-  const auto answer = ask("mixed_precision", run);
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->step, 20);
-}
-
 TEST(MixedPrecision, ReportsAFloat16OverflowThatWasSwallowed) {
   Run run = learning(10);
   Origin& origin = add_fault(run, 4, "dtype_overflow", "mixed_precision");

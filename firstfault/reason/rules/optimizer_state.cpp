@@ -10,16 +10,29 @@ namespace {
 
 constexpr double kLossTimes = 3;    ///< over its level before the reset
 constexpr double kUpdateTimes = 3;  ///< the step's size, likewise
-constexpr double kLossZ = 6;
+constexpr double kLossZ = 3;
+constexpr double kLeastSpread = 0.1;
 constexpr std::size_t kHistory = 8;
 constexpr std::size_t kWindow = 64;
 constexpr std::int64_t kSteps = 20;  ///< after the reset
-constexpr double kLost = 0.92;
+constexpr double kSecondLost = 0.3;  ///< of sqrt(v) in one step: with a decay of 0.9 or slower at least 0.95 is left
+constexpr double kLost = 0.95;
+
+/// Second moments that were there and are smaller by orders from one step to the next: they can only decay slowly.
+bool second_lost(const Reading& reading, std::int64_t step) {
+  for (const std::int32_t site : reading.sites(SiteRole::optimizer)) {
+    const Series second = reading.series(site, &Health::second);
+    const auto now = at(second, step);
+    const Series usual = before(second, step, 3);
+    if (now && !usual.empty() && usual.back().value > 0 && *now < kSecondLost * usual.back().value) return true;
+  }
+  return false;
+}
 
 /// The first step in which the optimizer began with less state than the run is old.
 const StepRow* reset(const Reading& reading) {
   for (const StepRow* row : reading.rows())
-    if (row->reset_state) return row;
+    if (row->reset_state || second_lost(reading, row->step)) return row;
   return nullptr;
 }
 
@@ -35,7 +48,7 @@ std::optional<Hypothesis> lost(const Reading& reading) {
   const Series after = between(loss, row->step + 1, row->step + 1 + kSteps);
   const Series moved = between(update, row->step, row->step + kSteps);
   if (usual.count < kHistory || after.empty() || moved.empty()) return std::nullopt;
-  const Excess jump = excess(usual, most(after));
+  const Excess jump = excess(usual, most(after), kLeastSpread);
   const Excess size = excess(step, most(moved));
   if (jump.decades < std::log10(kLossTimes) || jump.z < kLossZ || size.decades < std::log10(kUpdateTimes))
     return std::nullopt;

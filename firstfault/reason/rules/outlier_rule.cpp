@@ -8,7 +8,7 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kOverflowed = 0.96;
-constexpr double kStarted = 0.85;
+constexpr double kStarted = 0.93;
 constexpr double kSpiked = 0.9;
 constexpr double kOnlySpiked = 0.75;  ///< the next step was as if nothing had been
 constexpr double kThrown = 0.1;       ///< update ratio of the step: the parameters were moved far

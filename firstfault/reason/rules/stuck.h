@@ -7,8 +7,8 @@
 
 namespace firstfault::reason {
 
-constexpr std::size_t kStuckSteps = 200;
-constexpr double kStuckUpdate = 1e-6;  ///< rms of a step over rms of the parameters: float32 resolves 1e-7
+constexpr std::size_t kStuckSteps = 15;
+constexpr double kStuckUpdate = 3e-6;  ///< rms of a step over rms of the parameters: a thousandth of what is ordinary
 
 struct Stuck {
   double update = 0;        ///< median update ratio of the second half

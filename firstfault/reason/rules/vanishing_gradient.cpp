@@ -14,7 +14,7 @@ constexpr double kLambda = 0.6;  ///< factor per layer
 constexpr std::size_t kLayers = 4;
 constexpr double kSmooth = 0.7;
 constexpr std::int64_t kSteps = 5;  ///< in the first of which it must hold already
-constexpr double kLikely = 0.9;
+constexpr double kLikely = 0.93;
 
 /// The nonlinearity that most layers share.
 const Site* usual_activation(const Reading& reading) {
@@ -36,6 +36,12 @@ const Site* usual_activation(const Reading& reading) {
   return best;
 }
 
+/// Without the first layers whose gradient has underflowed to 0.
+std::vector<Depth> with_gradient(std::vector<Depth> depths) {
+  while (!depths.empty() && depths.front().norm == 0) depths.erase(depths.begin());
+  return depths;
+}
+
 bool vanishes(const std::vector<Depth>& depths, const Growth& growth) {
   return growth.layers >= kLayers && growth.lambda <= kLambda && growth.total < kTotal &&
          depths.front().norm < kFirst && depths.front().norm > 0 && growth.smooth >= kSmooth;
@@ -47,8 +53,8 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   if (rows.empty()) return std::nullopt;
   const std::int64_t first = rows.front()->step;
   const std::int64_t last = rows.back()->step;
-  const auto early = reading.depths(first, first + kSteps);
-  const auto late = reading.depths(last - std::max<std::int64_t>(kSteps, (last - first) / 4), last + 1);
+  const auto early = with_gradient(reading.depths(first, first + kSteps));
+  const auto late = with_gradient(reading.depths(last - std::max<std::int64_t>(kSteps, (last - first) / 4), last + 1));
   const Growth growth = reading.growth_by_depth(late);
   if (!vanishes(late, growth)) return std::nullopt;
   const bool at_once = vanishes(early, reading.growth_by_depth(early));

@@ -44,6 +44,12 @@ std::optional<Weight> largest_gain(const Reading& reading) {
   return most == weights.end() ? std::nullopt : std::optional(*most);
 }
 
+double usual_gain(const Reading& reading) {
+  std::vector<double> gains;
+  for (const Weight& weight : initial_weights(reading)) gains.push_back(weight.gain);
+  return median(std::move(gains));
+}
+
 bool stays_zero(const Reading& reading, const Weight& weight) {
   const Series rms = reading.series(weight.site, &Health::rms);
   constexpr std::size_t kSteps = 5;

@@ -22,6 +22,9 @@ std::vector<Weight> initial_weights(const Reading& reading);
 
 std::optional<Weight> largest_gain(const Reading& reading);
 
+/// Median over all weights; NaN for none.
+double usual_gain(const Reading& reading);
+
 /// 0 in every step that was looked at.
 bool stays_zero(const Reading& reading, const Weight& weight);
 
