@@ -1,5 +1,6 @@
 """The generator of faulty runs and the scorer, tested by themselves; `make test-accuracy` scores the tool."""
 
+import collections
 import random
 import subprocess
 import sys
@@ -27,9 +28,12 @@ def losses(fault, steps, seed=3):
 def test_there_are_enough_architectures_and_kinds_of_fault():
     assert len(ARCHITECTURES) >= 14
     assert len(BY_NAME) >= 40
-    orders = {tuple(program.fault_of(seed, index) for index in range(60)) for seed in range(3)}
-    assert len(orders) == 3
-    assert all(order.count(None) == 20 for order in orders)
+    runs = [(seed, index) for seed in range(3) for index in range(60)]
+    kinds = collections.Counter(program.fault_of(*run) for run in runs)
+    assert kinds.pop(None) == 60
+    assert kinds.keys() == BY_NAME.keys()
+    healthy = collections.Counter(program.architecture_of(*run, None) for run in runs if program.fault_of(*run) is None)
+    assert min(healthy.values()) >= 3 and healthy.keys() == ARCHITECTURES.keys()
 
 
 def test_the_generator_does_not_know_the_tool():

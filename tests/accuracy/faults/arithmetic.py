@@ -6,14 +6,9 @@ import math
 
 import torch
 
-from ..site import Draft, Site
+from ..site import Site
 from ..truth import MODULE, Place, Truth
-from .fault import Fault, alter, factors, having
-
-
-def wide(draft: Draft) -> bool:
-    """In float16 the loud sample itself would overflow, before the operation."""
-    return draft.recipe.amp != "fp16"
+from .fault import Fault, alter, factors, having, wide
 
 
 def put_after_seam(site: Site, operation, value: float) -> tuple[Place, int]:

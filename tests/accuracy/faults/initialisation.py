@@ -11,7 +11,7 @@ from ..architectures.attention import Attention
 from ..site import Draft, Site
 from ..task import spots
 from ..truth import MODULE, Place, Truth
-from .fault import Fault, alter, having
+from .fault import Fault, alter, having, wide
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding)
 
@@ -185,16 +185,16 @@ def has_relu(draft: Draft) -> bool:
 
 
 FAULTS = [
-    Fault(large_weights),
-    Fault(growing_layers, having("perceptron")),
+    Fault(large_weights, wide),
+    Fault(growing_layers, lambda draft: draft.has("perceptron") and wide(draft)),
     Fault(growing_in_time, having("unrolled")),
     Fault(uninitialised),
     Fault(deep_sigmoid, having("perceptron")),
     Fault(deep_and_small, having("perceptron")),
-    Fault(saturated_layers, having("perceptron")),
+    Fault(saturated_layers, lambda draft: draft.has("perceptron") and wide(draft)),
     Fault(dead_relu, has_relu),
     Fault(dies_at_once, has_relu),
     Fault(zero_gradient_op),
-    Fault(sharp_attention, lambda draft: draft.architecture.name == "decoder"),
+    Fault(sharp_attention, lambda draft: draft.architecture.name == "decoder" and wide(draft)),
     Fault(one_expert, having("moe"), lost=0.1),
 ]

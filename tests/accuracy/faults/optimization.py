@@ -11,7 +11,7 @@ from torch import nn
 from ..site import Draft, Site
 from ..training import ADAPTIVE, PLAIN, Training
 from ..truth import LOOP, MODULE, Place, Truth
-from .fault import Fault
+from .fault import Fault, wide
 
 
 def late_step(site: Site) -> int:
@@ -242,7 +242,7 @@ FAULTS = [
     Fault(second_moment_lost, lambda draft: adaptive(draft) and converges(draft), long_run),
     Fault(state_lost, lambda draft: adaptive(draft) and converges(draft), long_run),
     Fault(eps_is_zero, adaptive),
-    Fault(weight_decay_sign),
+    Fault(weight_decay_sign, wide),
     Fault(parameters_not_given),
     Fault(
         parameters_replaced, lambda draft: draft.architecture.name not in ("lstm", "gru") and draft.recipe.amp != "fp16"
