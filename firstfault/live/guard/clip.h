@@ -115,6 +115,8 @@ class GradientNorm {
 
   /// Over those that are finite. With `on_nonfinite` error or skip, NaN where one is not. May synchronise.
   double total();
+  /// Of each gradient that was given, 0 where there is none; not finite where it holds NaN or Inf. May synchronise.
+  std::vector<double> norms();
   /// Throws, skips or zeroes as the options say. Once.
   ClipRecord clip(double max_norm);
   /// The same with the norm over all ranks; not finite where any rank's was not.

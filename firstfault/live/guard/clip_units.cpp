@@ -171,7 +171,7 @@ void clip_units(std::vector<Gradient>& gradients, const std::vector<Units>& all,
   record.angle = angle_of(sums);
 }
 
-void check(const UnitClipOptions& units, const ClipOptions& options) {
+void check_units(const UnitClipOptions& units, const ClipOptions& options) {
   check(units.clip_factor, options, kWhere);
   if (units.eps >= 0) return;
   throw Error("firstfault: clip_grad_units_: eps is " + show_number(units.eps) + "; it takes a number that is not negative.",
@@ -183,7 +183,7 @@ void check(const UnitClipOptions& units, const ClipOptions& options) {
 
 ClipRecord clip_grad_units_(at::TensorList parameters, const UnitClipOptions& units, const ClipOptions& options) {
   const at::NoGradGuard no_grad;
-  guard::check(units, options);
+  guard::check_units(units, options);
   const auto given = guard::gradients_of(parameters);
   auto gradients = guard::collect(given, options.by_aten);
   std::vector<guard::Units> all;

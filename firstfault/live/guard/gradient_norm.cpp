@@ -53,6 +53,15 @@ double GradientNorm::total() {
   return finite ? guard::norm_of_norms(counted, state_->options.norm_type) : ClipRecord::kUnknown;
 }
 
+std::vector<double> GradientNorm::norms() {
+  state_->fetch();
+  std::vector<double> result(state_->given.size(), 0);
+  for (std::size_t i = 0; i < state_->norms.size(); ++i) {
+    result[static_cast<std::size_t>(state_->gradients[i].index)] = state_->norms[i];
+  }
+  return result;
+}
+
 ClipRecord GradientNorm::clip(double max_norm) {
   guard::check(max_norm, state_->options, kWhere);
   State& state = *state_;

@@ -46,7 +46,7 @@ double share_of(double norm, double total, double p) {
   for (std::size_t i = 0; i < std::min(bad, kShown); ++i) text += (i > 0 ? ", " : "") + shown(record.nonfinite[i]);
   if (bad > kShown) text += ", …";
   text += ". No gradient was changed. A trace names the op that made it; on_nonfinite \"skip\" or \"zero\" goes on.";
-  throw Error(text, Error::Kind::bad_value);
+  throw Error(text);
 }
 
 struct Listeners {
@@ -116,8 +116,7 @@ bool settle_nonfinite(ClipRecord& record, const Measured& measured, OnNonfinite 
 }
 
 void refuse_other_rank(const char* where) {
-  throw Error("firstfault: " + std::string(where) + ": a gradient of another rank is not finite. No gradient was changed.",
-              Error::Kind::bad_value);
+  throw Error("firstfault: " + std::string(where) + ": a gradient of another rank is not finite. No gradient was changed.");
 }
 
 double angle_of(const Clamped& sums) {
