@@ -15,7 +15,7 @@ Run with_batch(Run run, SiteRole role, std::int64_t bad, double times) {
 }
 
 Run spiking(std::int64_t at) {
-  Run run = learning(100);
+  auto run = learning(100);
   for (StepRow& row : run.rows) {
     if (row.step == at) row.gradient_norm *= 400;
     if (row.step >= at && row.step < at + 20) row.loss *= 40;
@@ -35,7 +35,7 @@ TEST(DataOutlier, IsSilentAboutALoudBatchThatDidNoHarm) {
 }
 
 TEST(DataOutlier, TakesTheBlameForAProductThatOverflowed) {
-  Run run = with_batch(learning(40), SiteRole::input, 11, 1e38);
+  auto run = with_batch(learning(40), SiteRole::input, 11, 1e38);
   Origin& origin = add_fault(run, 11, "dtype_overflow", "overflow");
   origin.op = "aten::convolution";
   const auto answers = hypotheses(run);
@@ -44,7 +44,7 @@ TEST(DataOutlier, TakesTheBlameForAProductThatOverflowed) {
 }
 
 TEST(DataOutlier, LeavesAFragileOpToItsMechanism) {
-  Run run = with_batch(learning(40), SiteRole::input, 11, 200);
+  auto run = with_batch(learning(40), SiteRole::input, 11, 200);
   add_fault(run, 11, "exp_overflow", "overflow").op = "aten::exp";
   EXPECT_EQ(hypotheses(run).front().cause, "overflow");
 }

@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 Run skipping(std::int64_t from, std::int64_t count, double factor) {
-  Run run = flat(60);
+  auto run = flat(60);
   double scale = 65536;
   for (StepRow& row : run.rows) {
     row.skipped = row.step >= from && row.step < from + count;

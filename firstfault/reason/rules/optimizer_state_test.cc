@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 Run resumed(double loss_after, double update_after) {
-  Run run = learning(100);
+  auto run = learning(100);
   for (StepRow& row : run.rows) {
     row.reset_state = row.step == 60;
     if (row.step >= 60 && row.step < 75) row.update_ratio = update_after * wobble(row.step);
@@ -28,7 +28,7 @@ TEST(OptimizerState, NamesTheStepInWhichTheStateWasLost) {
 TEST(OptimizerState, IsSilentWhereNothingCameOfIt) { EXPECT_FALSE(ask("optimizer_state", resumed(0.1, 1e-3))); }
 
 TEST(OptimizerState, SpeaksForAnEpsOfZero) {
-  Run run = learning(5);
+  auto run = learning(5);
   add_fault(run, 0, "optimizer_denominator", "optimizer_state").phase = Phase::optimizer;
   EXPECT_TRUE(ask("optimizer_state", run));
 }
