@@ -40,7 +40,7 @@ inline constexpr int kDeadStepsAll = 4;
 inline constexpr double kDeadThoughLearning = 0.95;
 
 // Unstable: rms of the step's change over rms of the parameter.
-inline constexpr double kUnstable = 0.1;  ///< [TM: 0.1] and above the baseline by
+inline constexpr double kUnstable = 0.3;  ///< [TM: 0.1, which a warm-up reaches] and above the baseline by
 inline constexpr double kUnstableFactor = 10;
 inline constexpr double kUnstableFactorEarly = 30;
 inline constexpr double kUnstableAlone = 0.5;  ///< where there is no lower baseline: from the first steps on [SM: 10]
@@ -56,10 +56,10 @@ inline constexpr double kShrunk = 0.1;       ///< of its early rms: a parameter 
 // Spiking: one step far above the baseline.
 inline constexpr double kSpikeZ = 6;  ///< robust z [OL: 6 sigma of 128 steps]
 inline constexpr double kSpikeLeaveZ = 3;
-inline constexpr double kDataFactor = 10;        ///< batch: at least one decade
+inline constexpr double kDataFactor = 30;        ///< batch: sparse or padded ones vary by a decade; ours
 inline constexpr double kDataLeave = 0.5;        ///< of the factor
 inline constexpr double kDataFactorEarly = 1e3;  ///< while there are fewer than Baseline::kEnough values, from 4 on
-inline constexpr double kLossFactor = 3;         ///< [MG: 10; with z > 6 in both scales 3 is enough]
+inline constexpr double kLossFactor = 10;        ///< [MG: 10]
 /// Least height of a spike, of the loss's early level: a loss near 0 may move by decades and mean nothing. Ours.
 inline constexpr double kLossHeight = 0.25;
 inline constexpr int kLossPlaces = 128;  ///< [OL: 128]

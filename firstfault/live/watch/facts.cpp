@@ -183,6 +183,10 @@ void FactFinder::look_at_softmax(const Frame& frame, const at::Tensor& output, c
   double largest = 0;
   for (const double value : grid_.values) largest = std::isnan(value) ? largest : std::max(largest, std::abs(value));
   fact.numbers["logit_max"] = largest;
+  // What it was at first stays beside what it is.
+  const auto& first = first_attention_.try_emplace(module, fact.numbers).first->second;
+  fact.numbers["entropy_first"] = first.at("entropy");
+  fact.numbers["logit_max_first"] = first.at("logit_max");
   add(std::move(fact));
 }
 

@@ -143,6 +143,7 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   const bool scalar = output->numel() == 1 && output->requires_grad();
   const bool told =
       measuring && (op.loss != intercept::LossFamily::none || op.flat || op.routes || half || op.subtracts);
+  const bool is_loss = measuring && op.loss != intercept::LossFamily::none;
   if (!measured && !told && !scalar) return;
   const auto place = trace::place_of(frame);
   const auto module = place >= 0 ? tracer_.places().module_of(place) : -1;
@@ -153,8 +154,8 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   if (module >= 0) order_of(module);
   if (scalar) remember_scalar(frame, *output);
   if (measured) measure_activation(frame, *output, {module, after});
+  if (is_loss && output->numel() == 1) loss_op_value_ = measure::value_at(*output, 0);
   if (told || measured) facts_.look(frame, *output, module_name(module));
-  const bool is_loss = measuring && op.loss != intercept::LossFamily::none;
   const Input* prediction = is_loss ? first_operand(frame) : nullptr;
   if (prediction && prediction->tensor.requires_grad()) measure_prediction(prediction->tensor);
 }
@@ -241,6 +242,8 @@ void Monitor::measure_batch(const at::Tensor& tensor, SiteRole role) {
 void Monitor::note_backward(const Frame& frame) {
   const std::lock_guard lock(mutex_);
   const Scalar& scalar = scalars_[static_cast<std::size_t>(frame.sequence) % scalars_.size()];
+  batch_seen_.clear();  // the next micro-batch may lie where this one did
+  batch_full_.store(false, kRelaxed);
   root_pending_ = true;
   pending_root_ = scalar.sequence == frame.sequence ? scalar : Scalar{};
 }
@@ -254,6 +257,7 @@ void Monitor::note_accumulation() {
   ++row_.backwards;
   if (pending_root_.op) {
     roots_.push_back(pending_root_.value);
+    if (loss_op_value_ != 0) loss_factor_ = pending_root_.value / loss_op_value_;
     root_op_ = pending_root_.op;
   }
 }

@@ -151,6 +151,8 @@ class Monitor final : public intercept::Listener {
   bool root_pending_ = false;       ///< it has not reached a parameter yet
   const intercept::OpTraits* root_op_ = nullptr;
   bool loss_given_ = false;
+  double loss_op_value_ = 0;                ///< what the last loss op gave
+  double loss_factor_ = StepRow::kUnknown;  ///< by which the program multiplied that before backward()
   std::int64_t accumulations_ = 0;
   bool amp_checked_ = false, stepped_ = false;
   double loss_scale_ = StepRow::kUnknown;

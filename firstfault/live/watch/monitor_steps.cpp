@@ -289,7 +289,11 @@ void Monitor::finish_row() {
   row_.step = step_++;
   row_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   if (!stepped_ && amp_checked_) row_.skipped = true;
-  for (Fact& fact : facts_.take(row_.step, loss_scale_)) recorder_.fact(fact);
+  for (Fact& fact : facts_.take(row_.step, loss_scale_)) {
+    const double factor = loss_factor_ / (row_.loss_scale > 0 ? row_.loss_scale : 1);
+    if (fact.kind == FactKind::loss_op && std::isfinite(factor)) fact.numbers["factor"] = factor;
+    recorder_.fact(fact);
+  }
   if (row_.loss_state == StepRow::Loss::unknown) {
     waiting_ = std::move(row_);
   } else {
@@ -306,6 +310,8 @@ void Monitor::begin_row() {
   row_ = StepRow{};
   row_open_ = loss_given_ = stepped_ = amp_checked_ = root_pending_ = false;
   roots_.clear();
+  loss_op_value_ = 0;
+  loss_factor_ = StepRow::kUnknown;
   accumulations_ = 0;
   parameters_.end_step();
   batch_seen_.clear();
