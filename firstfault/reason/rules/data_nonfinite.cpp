@@ -32,6 +32,8 @@ std::optional<Hypothesis> in_batch(const Reading& reading) {
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  if (origin != nullptr && python_number(*origin)) return std::nullopt;
   auto known = observed(reading, "data_nonfinite");
   return known ? known : in_batch(reading);
 }

@@ -8,6 +8,8 @@ namespace {
 
 constexpr double kLarge = 100;    ///< largest magnitude or rms of a tensor of the batch
 constexpr double kColumns = 100;  ///< largest over smallest column
+constexpr double kHuge = 1e3;     ///< rms: harmful even where the loss improves somewhat
+constexpr double kLearnt = 0.5;   ///< last loss over first
 constexpr double kLikely = 0.91;
 constexpr double kOverflow = 1e8;  ///< values whose products overflow within a few layers
 
@@ -46,7 +48,9 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   const auto scale = wide(reading);
   const bool at_once = harm.kind == Harm::Kind::fault && harm.step == 0 && scale && scale->absmax >= kOverflow;
   const Learning learning = reading.learning();
-  const bool stuck = harm.kind == Harm::Kind::none && (learning == Learning::flat || learning == Learning::worse);
+  const bool not_better = learning == Learning::flat || learning == Learning::worse;
+  const bool little = scale && scale->rms >= kHuge && learning != Learning::unknown && reading.remaining() > kLearnt;
+  const bool stuck = harm.kind == Harm::Kind::none && (not_better || little);
   if (!scale || !(harm.grew || at_once || stuck)) return std::nullopt;
   if (harm.grew && reading.rate_jump(harm.step)) return std::nullopt;
   Hypothesis result = reading.about_growth("data_scale", kLikely);

@@ -83,15 +83,14 @@ std::int64_t since(const Series& series, double edge, std::int64_t end, std::int
   return onset;
 }
 
-/// First step of the growth that ended in `step`: loss or gradients above three times their calm level, or parameters
-/// moved by more than a tenth of themselves.
+/// First step of the growth that ended in `step`: of the steps just before it that moved the parameters by more than a
+/// tenth of themselves; where there are none, of the loss or gradients above three times their calm level.
 std::int64_t onset_of(const std::vector<const StepRow*>& rows, std::int64_t step) {
+  const std::int64_t by_update = since(field(rows, &StepRow::update_ratio, step), kUnstableRatio, step, step);
+  if (by_update < step) return by_update;
   const Series loss = field(rows, &StepRow::loss, step);
   const Series gradient = field(rows, &StepRow::gradient_norm, step);
-  const std::int64_t by_loss = since(loss, 3 * calm(loss), step, step);
-  const std::int64_t by_gradient = since(gradient, 3 * calm(gradient), step, step);
-  const std::int64_t by_update = since(field(rows, &StepRow::update_ratio, step), kUnstableRatio, step, step);
-  return std::min({by_loss, by_gradient, by_update});
+  return std::min(since(loss, 3 * calm(loss), step, step), since(gradient, 3 * calm(gradient), step, step));
 }
 
 bool grew_before(const std::vector<const StepRow*>& rows, std::int64_t step) {

@@ -6,13 +6,15 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kLikely = 0.91;
-constexpr double kRising = 2;  ///< last learning rate over the first: a warm-up has only begun
+constexpr double kRising = 1.5;  ///< last learning rate over the middle one: a warm-up has only begun
+constexpr double kMoved = 1e-3;  ///< all steps together: whatever the loss did, it was not they
 
 std::optional<Hypothesis> judge(const Reading& reading) {
   const auto found = stuck(reading);
-  if (!found || !found->from_start || reading.learning() == Learning::improves) return std::nullopt;
+  if (!found || !found->from_start) return std::nullopt;
+  if (found->total > kMoved && reading.learning() == Learning::improves) return std::nullopt;
   const Series lr = reading.series(&StepRow::lr);
-  if (!lr.empty() && lr.back().value > kRising * lr.front().value) return std::nullopt;
+  if (!lr.empty() && lr.back().value > kRising * lr[lr.size() / 2].value) return std::nullopt;
   if (const Fact* clipped = reading.fact(FactKind::clipped);
       clipped != nullptr && clipped->count * 2 > reading.run().steps)
     return std::nullopt;

@@ -37,7 +37,7 @@ Skips longest(const std::vector<StepRow>& rows) {
 
 std::optional<Hypothesis> judge(const Reading& reading) {
   const Skips skips = longest(reading.run().rows);
-  if (skips.steps < kSkips) return std::nullopt;
+  if (skips.steps < kSkips || reading.harm().kind == Harm::Kind::fault) return std::nullopt;
   const bool fallen = skips.scale < kScaleFloor;
   const bool slow = skips.factor > kHalves;
   if (!fallen && !slow && skips.steps < kMany) return std::nullopt;

@@ -75,13 +75,36 @@ std::optional<Hypothesis> lost(const Reading& reading) {
   return result;
 }
 
+/// eps is 0, and the first value came out of the optimizer: 0/0 for whatever has had no gradient yet.
+std::optional<Hypothesis> no_eps(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  if (origin == nullptr || origin->phase != Phase::optimizer || origin->cause == "hyperparameter") return std::nullopt;
+  for (const OptimizerInfo& optimizer : reading.run().setup.optimizers) {
+    for (const auto& group : optimizer.groups) {
+      const auto eps = group.find("eps");
+      if (eps == group.end() || eps->second != 0) continue;
+      Hypothesis result = reading.about_culprit(*origin, kLost);
+      result.cause = "optimizer_state";
+      result.description =
+          "The optimizer divides by sqrt(v) + eps with an eps of 0: where no gradient has come yet this "
+          "is 0/0. " +
+          result.description;
+      result.advice = "give the optimizer an eps above 0, such as 1e-8.";
+      return result;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Hypothesis> judge(const Reading& reading) {
-  auto known = observed(reading, "optimizer_state");
-  return known ? known : lost(reading);
+  if (auto known = observed(reading, "optimizer_state")) return known;
+  if (auto known = no_eps(reading)) return known;
+  return lost(reading);
 }
 
 std::string condition() {
-  return "sqrt(v) + eps is 0 in the state's dtype (mechanism optimizer_denominator); or the optimizer lost its state, "
+  return "sqrt(v) + eps is 0 in the state's dtype (mechanism optimizer_denominator), or eps is; or the optimizer lost "
+         "its state, "
          "after which its updates grew " +
          brief(kUpdateTimes) + " times and the loss " + brief(kLossTimes) + " times (robust z above " + brief(kLossZ) +
          ") within " + std::to_string(kSteps) + " steps";

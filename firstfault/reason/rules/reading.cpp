@@ -256,6 +256,11 @@ Hypothesis Reading::about_growth(std::string_view cause, double confidence) cons
     const SiteRole role = site(first).role;
     if (role == SiteRole::parameter || role == SiteRole::gradient) result.param = site(first).name;
   }
+  if (harm_.origin != nullptr) {  // where the growth ended; `param` is where it shows first
+    result.op = harm_.origin->op;
+    result.forward_op = harm_.origin->forward_op;
+    result.module = harm_.origin->module;
+  }
   result.evidence = growth_evidence();
   return result;
 }

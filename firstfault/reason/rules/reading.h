@@ -107,7 +107,8 @@ class Reading {
   // Hypotheses ----------------------------------------------------------------------------------------------------
   /// With step, onset and origin's place of the harm filled in.
   Hypothesis about_culprit(const Origin& origin, double confidence) const;
-  /// For a divergence: phase "optimizer", the first layer that was moved away.
+  /// For a divergence: phase "optimizer"; `param` is the first one that was moved away, `op` and `module` are where the
+  /// growth ended in a non-finite value, or the module of `param`.
   Hypothesis about_growth(std::string_view cause, double confidence) const;
   /// Sentences about the growth before the harm: loss, gradient norm, update ratio, parameter norm.
   std::vector<Evidence> growth_evidence() const;

@@ -64,7 +64,8 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   if (large_inputs(reading)) return std::nullopt;
   std::optional<Flat> first;
   for (const std::int32_t site : reading.sites(SiteRole::activation)) {
-    if (reading.site(site).op.empty()) continue;
+    const std::string& op = reading.site(site).op;
+    if (op.empty() || op.find("softmax") != std::string::npos) continue;  // sharp answers, sharp attention
     const auto found = flat(reading, site);
     const bool earlier =
         found && (!first || found->since < first->since ||

@@ -13,6 +13,7 @@ constexpr double kStuckUpdate = 3e-6;  ///< rms of a step over rms of the parame
 struct Stuck {
   double update = 0;        ///< median update ratio of the second half
   bool from_start = false;  ///< as small in the first half
+  double total = 0;         ///< of all steps that were kept: the parameters have moved no further
 };
 
 /// The parameters hardly move over at least kStuckSteps steps although gradients are there, and the loss is no better
