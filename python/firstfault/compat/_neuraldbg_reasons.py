@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firstfault.compat._neuraldbg_events import EventType, SemanticEvent, is_failure, kind_of, type_of
@@ -46,7 +46,7 @@ class CausalHypothesis:
     confidence: float
     evidence: list[SemanticEvent]
     causal_chain: list[str]
-    hypothesis: ff.Hypothesis | None = None
+    hypothesis: ff.Hypothesis | None = field(default=None, compare=False)
 
     @property
     def cause(self) -> str:

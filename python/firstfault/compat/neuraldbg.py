@@ -247,9 +247,8 @@ class NeuralDbg:
 
 
 def _layer_of(hypothesis: ff.Hypothesis, types: dict[str, str]) -> str:
-    if hypothesis.module is None and hypothesis.phase == "optimizer":
-        return "optimizer"
-    return layer_name(hypothesis.module, types)
+    module = hypothesis.module or (hypothesis.param or "").rpartition(".")[0]
+    return "optimizer" if not module and hypothesis.phase == "optimizer" else layer_name(module, types)
 
 
 def _label(text: str) -> str:
