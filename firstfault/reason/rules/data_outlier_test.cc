@@ -55,5 +55,16 @@ TEST(LabelOutlier, NamesTheTargetsOfASpike) {
   EXPECT_EQ(answers.front().cause, "label_outlier");
 }
 
+TEST(DataOutlier, IsSilentWhereTheProgramLeftTheBatchOut) {
+  Run run = with_batch(learning(100), SiteRole::input, 60, 10);
+  run.rows[60].loss *= 400;
+  run.rows[60].backwards = 2;
+  EXPECT_TRUE(hypotheses(run).empty());
+}
+
+TEST(DataOutlier, NeedsNoHarmForValuesThatNoSampleHas) {
+  EXPECT_EQ(hypotheses(with_batch(learning(100), SiteRole::input, 60, 1e5)).front().cause, "data_outlier");
+}
+
 }  // namespace
 }  // namespace firstfault::reason

@@ -31,5 +31,16 @@ TEST(Hyperparameter, IsSilentAboutAScheduleThatEndsAtZero) {
   EXPECT_FALSE(ask("hyperparameter", run));
 }
 
+TEST(Hyperparameter, NamesANumberOfTheProgramInTheArithmetic) {
+  Run run = learning(40);
+  Origin& origin = add_fault(run, 20, "bad_input", "data_nonfinite");
+  origin.phase = Phase::data;
+  origin.evidence.role = TensorRole::batch;
+  origin.evidence.dtype = "float64";
+  EXPECT_EQ(hypotheses(run).front().cause, "hyperparameter");
+  origin.evidence.shape = {16};
+  EXPECT_EQ(hypotheses(run).front().cause, "data_nonfinite");
+}
+
 }  // namespace
 }  // namespace firstfault::reason

@@ -38,5 +38,23 @@ TEST(LrTooHigh, IsSilentAboutASpikeThatIsOver) {
   EXPECT_TRUE(hypotheses(run).empty());
 }
 
+Run thrown_off(double rate) {
+  Run run = learning(100);
+  for (StepRow& row : run.rows) {
+    if (row.step == 60) row.lr *= rate;
+    if (row.step == 60) row.update_ratio = 3;
+    if (row.step > 60) row.loss *= 200;
+  }
+  return run;
+}
+
+TEST(LrTooHigh, NamesTheStepInWhichTheRateJumped) {
+  const auto answers = hypotheses(thrown_off(500));
+  ASSERT_FALSE(answers.empty());
+  EXPECT_EQ(answers.front().cause, "lr_too_high");
+  EXPECT_EQ(answers.front().onset_step, 60);
+  EXPECT_NE(answers.front().description.find("from 0.01 to 5"), std::string::npos) << answers.front().description;
+}
+
 }  // namespace
 }  // namespace firstfault::reason

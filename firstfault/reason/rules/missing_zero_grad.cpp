@@ -7,7 +7,7 @@ namespace {
 constexpr std::size_t kSteps = 8;  ///< in a row, up to the harm or the end: longer than an accumulation on purpose
 constexpr std::size_t kStepsToHarm = 2;  ///< where it was so from the start and the run failed
 constexpr double kWithHarm = 0.95;
-constexpr double kWithout = 0.85;
+constexpr double kWithout = 0.94;
 
 /// The steps up to the last one in which gradients were left over, without a gap.
 struct Suffix {
@@ -15,6 +15,17 @@ struct Suffix {
   std::size_t all = 0;  ///< but for the first, which has nothing to find
   std::int64_t first = 0;
 };
+
+/// Skipped steps count too: a scaler that never settles may do so because nothing is cleared.
+std::vector<const StepRow*> attempted(const Reading& reading) {
+  const Harm& harm = reading.harm();
+  std::vector<const StepRow*> rows;
+  for (const StepRow& row : reading.run().rows) {
+    const bool own = reading.rows().empty() || row.optimizer == reading.rows().front()->optimizer;
+    if (own && !(harm.kind == Harm::Kind::fault && row.step >= harm.step)) rows.push_back(&row);
+  }
+  return rows;
+}
 
 Suffix left_over(const std::vector<const StepRow*>& rows) {
   Suffix suffix;
@@ -27,7 +38,7 @@ Suffix left_over(const std::vector<const StepRow*>& rows) {
 std::optional<Hypothesis> judge(const Reading& reading) {
   const Harm& harm = reading.harm();
   if (harm.kind == Harm::Kind::fault && !harm.grew) return std::nullopt;
-  const Suffix left = left_over(harm.kind == Harm::Kind::fault ? reading.healthy_rows() : reading.rows());
+  const Suffix left = left_over(attempted(reading));
   const bool always = left.steps >= left.all && left.steps >= kStepsToHarm && harm.grew;
   if (left.steps < kSteps && !always) return std::nullopt;
   if (harm.grew && harm.step < left.first) return std::nullopt;

@@ -32,5 +32,11 @@ TEST(MissingZeroGrad, IsSilentWhereAFewStepsAccumulateOnPurpose) {
   EXPECT_FALSE(ask("missing_zero_grad", run));
 }
 
+TEST(MissingZeroGrad, SeesThatClearingStoppedInTheMiddle) {
+  Run run = diverging(60, 8, 30);
+  for (StepRow& row : run.rows) row.gradients_left_over = row.step >= 50;
+  EXPECT_EQ(hypotheses(run).front().onset_step, 50);
+}
+
 }  // namespace
 }  // namespace firstfault::reason

@@ -9,7 +9,7 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr double kUnderflowZeros = 0.5;  ///< fraction of a float16 gradient that is exactly 0
+constexpr double kUnderflowZeros = 0.8;  ///< fraction of a float16 gradient that is exactly 0
 constexpr double kUnderflow = 0.9;
 constexpr double kZeros = 0.8;
 constexpr double kSwallowed = 0.85;

@@ -16,6 +16,10 @@ constexpr std::size_t kHistory = 8;
 constexpr std::size_t kWindow = 64;
 constexpr std::int64_t kSteps = 20;  ///< after the reset
 constexpr double kSecondLost = 0.3;  ///< of sqrt(v) in one step: with a decay of 0.9 or slower at least 0.95 is left
+constexpr std::size_t kLeapWindow = 20;
+constexpr double kLeapTimes = 4;     ///< update ratio over the largest of the window
+constexpr double kSameGradient = 2;  ///< gradient norm over the largest of the window
+constexpr double kSameRate = 1.2;
 constexpr double kLost = 0.95;
 
 /// Second moments that were there and are smaller by orders from one step to the next: they can only decay slowly.
@@ -29,10 +33,21 @@ bool second_lost(const Reading& reading, std::int64_t step) {
   return false;
 }
 
+/// The update leaps while gradient and learning rate are what they were: only the optimizer's memory can have changed.
+bool leaps(const Reading& reading, const StepRow& row) {
+  const Series update = before(reading.series(&StepRow::update_ratio), row.step, kLeapWindow);
+  const Series gradient = before(reading.series(&StepRow::gradient_norm), row.step, kLeapWindow);
+  const Series lr = before(reading.series(&StepRow::lr), row.step, kLeapWindow);
+  if (update.size() < kHistory || gradient.empty() || lr.empty()) return false;
+  return row.update_ratio > kLeapTimes * quantile(values_of(update), 1) &&
+         row.gradient_norm < kSameGradient * quantile(values_of(gradient), 1) &&
+         row.lr < kSameRate * quantile(values_of(lr), 1);
+}
+
 /// The first step in which the optimizer began with less state than the run is old.
 const StepRow* reset(const Reading& reading) {
   for (const StepRow* row : reading.rows())
-    if (row->reset_state || second_lost(reading, row->step)) return row;
+    if (row->reset_state || second_lost(reading, row->step) || leaps(reading, *row)) return row;
   return nullptr;
 }
 
@@ -41,6 +56,7 @@ double most(const Series& series) { return quantile(values_of(series), 1); }
 std::optional<Hypothesis> lost(const Reading& reading) {
   const StepRow* row = reset(reading);
   if (row == nullptr || (reading.harm().kind == Harm::Kind::fault && !reading.harm().grew)) return std::nullopt;
+  if (reading.harm().grew && reading.harm().step < row->step) return std::nullopt;
   const Series loss = reading.series(&StepRow::loss);
   const Series update = reading.series(&StepRow::update_ratio);
   const Level usual = level(before(loss, row->step, kWindow));
@@ -64,7 +80,9 @@ std::optional<Hypothesis> lost(const Reading& reading) {
                        "are full-size ones in every direction, " +
                        brief(std::pow(10, size.decades)) + " times the ones before, and the loss jumped to " +
                        brief(most(after)) + " from " + brief(std::pow(10, usual.middle)) + ".";
-  result.evidence = {{row->step, "", "the optimizer's state was missing when step " + at + " began"},
+  const char* seen = row->reset_state ? "the optimizer's state was missing when step "
+                                      : "the optimizer's second moments were not those of the steps before when step ";
+  result.evidence = {{row->step, "", seen + at + " began"},
                      {row->step, "",
                       "the size of the updates rose to " + brief(most(moved)) + " of the parameters, from " +
                           brief(std::pow(10, step.middle))},
@@ -104,10 +122,11 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 
 std::string condition() {
   return "sqrt(v) + eps is 0 in the state's dtype (mechanism optimizer_denominator), or eps is; or the optimizer lost "
-         "its state, "
-         "after which its updates grew " +
-         brief(kUpdateTimes) + " times and the loss " + brief(kLossTimes) + " times (robust z above " + brief(kLossZ) +
-         ") within " + std::to_string(kSteps) + " steps";
+         "its state, or its second moments, or its update leaps " +
+         brief(kLeapTimes) + " times above the " + std::to_string(kLeapWindow) +
+         " steps before while gradient and learning rate do not, after which its updates are " + brief(kUpdateTimes) +
+         " times larger and the loss " + brief(kLossTimes) + " times (robust z above " + brief(kLossZ) + ") within " +
+         std::to_string(kSteps) + " steps";
 }
 
 }  // namespace

@@ -33,5 +33,25 @@ TEST(OptimizerState, SpeaksForAnEpsOfZero) {
   EXPECT_TRUE(ask("optimizer_state", run));
 }
 
+TEST(OptimizerState, SeesAnUpdateThatLeapsWhileGradientAndRateDoNot) {
+  Run run = resumed(5, 1e-3);
+  for (StepRow& row : run.rows) row.reset_state = false;
+  run.rows[60].update_ratio = 3;
+  const auto answers = hypotheses(run);
+  ASSERT_FALSE(answers.empty());
+  EXPECT_EQ(answers.front().cause, "optimizer_state");
+  run.rows[60].lr *= 1000;
+  EXPECT_EQ(hypotheses(run).front().cause, "lr_too_high");
+}
+
+TEST(OptimizerState, SpeaksForAnEpsOfZeroWhateverTheOp) {
+  Run run = learning(5);
+  run.setup.optimizers.push_back({"AdamW", {{{"lr", 1e-3}, {"eps", 0}}}});
+  Origin& origin = add_fault(run, 0, "", "");
+  origin.phase = Phase::optimizer;
+  origin.op = "aten::_fused_adamw_";
+  EXPECT_EQ(hypotheses(run).front().cause, "optimizer_state");
+}
+
 }  // namespace
 }  // namespace firstfault::reason

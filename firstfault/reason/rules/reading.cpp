@@ -133,7 +133,7 @@ Learning Reading::learning() const {
 
 double Reading::remaining() const {
   const auto found = ends(healthy(&StepRow::loss));
-  return found && found->from > 0 ? found->to / found->from : 1;
+  return found && found->from > 0 && found->to >= 0 ? found->to / found->from : 1;
 }
 
 std::vector<std::int32_t> Reading::sites(SiteRole role) const {
