@@ -60,13 +60,13 @@ TEST(BadInit, SeesTwoWeightsInARowThatStayZero) {
 }
 
 TEST(BadInit, SeesASignalThatGrowsBeforeAnythingIsLearnt) {
-  Run run = with_head(learning(30), 1);
+  auto run = with_head(learning(30), 1);
   add_site(run, activation("model", "", -1), [](std::int64_t) { return healthy(400); });
   EXPECT_EQ(hypotheses(run).front().cause, "bad_init");
 }
 
 TEST(BadInit, LooksThroughAHugeFirstStep) {
-  Run run = with_head(diverging(0, 5, 1000), 0.03);
+  auto run = with_head(diverging(0, 5, 1000), 0.03);
   for (StepRow& row : run.rows) {
     row.sites.back().update = 1e6F;
     row.sites.back().rms = 3e4F;

@@ -56,7 +56,7 @@ TEST(LabelOutlier, NamesTheTargetsOfASpike) {
 }
 
 TEST(DataOutlier, IsSilentWhereTheProgramLeftTheBatchOut) {
-  Run run = with_batch(learning(100), SiteRole::input, 60, 10);
+  auto run = with_batch(learning(100), SiteRole::input, 60, 10);
   run.rows[60].loss *= 400;
   run.rows[60].backwards = 2;
   EXPECT_TRUE(hypotheses(run).empty());

@@ -74,9 +74,9 @@ inline Run diverging(std::int64_t calm, std::int64_t growing, double factor) {
     if (row.step < calm) continue;
     times *= factor;
     row.loss *= times;
-    row.gradient_norm *= times;
     row.update_ratio = std::min(0.02 * times, 1e3);
     row.parameter_norm *= std::max(1.0, std::sqrt(times));
+    row.gradient_norm = row.update_ratio * row.parameter_norm / row.lr;  // as SGD moves
   }
   StepRow& last = run.rows.back();
   last.loss = INFINITY;

@@ -8,7 +8,7 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr double kZeroDivisor = 0.85;
+constexpr double kZeroDivisor = 0.96;
 constexpr double kNumber = 0.92;
 constexpr double kRate = 0.9;
 

@@ -32,7 +32,7 @@ TEST(Hyperparameter, IsSilentAboutAScheduleThatEndsAtZero) {
 }
 
 TEST(Hyperparameter, NamesANumberOfTheProgramInTheArithmetic) {
-  Run run = learning(40);
+  auto run = learning(40);
   Origin& origin = add_fault(run, 20, "bad_input", "data_nonfinite");
   origin.phase = Phase::data;
   origin.evidence.role = TensorRole::batch;

@@ -23,7 +23,7 @@ TEST(LossNotDecreasing, IsSilentAboutNoiseAndAboutShortRuns) {
 }
 
 TEST(LossNotDecreasing, IsSilentWhileAWarmUpHasOnlyBegun) {
-  Run run = crawling(flat(60));
+  auto run = crawling(flat(60));
   for (StepRow& row : run.rows) row.lr = 1e-6 * static_cast<double>(row.step + 1);
   EXPECT_FALSE(ask("loss_not_decreasing", run));
 }

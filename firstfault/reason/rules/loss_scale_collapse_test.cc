@@ -32,7 +32,7 @@ TEST(LossScaleCollapse, SeesAScaleThatHardlyBacksOff) {
 TEST(LossScaleCollapse, IsSilentWhileAScalerFindsItsScale) { EXPECT_TRUE(hypotheses(skipping(0, 12, 0.5)).empty()); }
 
 TEST(LossScaleCollapse, IsAnEffectOfALossThatIsNaN) {
-  Run run = skipping(20, 40, 0.5);
+  auto run = skipping(20, 40, 0.5);
   add_fault(run, 20, "log_of_nonpositive", "op_domain");
   EXPECT_EQ(hypotheses(run).front().cause, "op_domain");
 }

@@ -39,7 +39,7 @@ TEST(LrTooHigh, IsSilentAboutASpikeThatIsOver) {
 }
 
 Run thrown_off(double rate) {
-  Run run = learning(100);
+  auto run = learning(100);
   for (StepRow& row : run.rows) {
     if (row.step == 60) row.lr *= rate;
     if (row.step == 60) row.update_ratio = 3;

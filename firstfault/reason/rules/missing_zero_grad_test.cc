@@ -33,7 +33,7 @@ TEST(MissingZeroGrad, IsSilentWhereAFewStepsAccumulateOnPurpose) {
 }
 
 TEST(MissingZeroGrad, SeesThatClearingStoppedInTheMiddle) {
-  Run run = diverging(60, 8, 30);
+  auto run = diverging(60, 8, 30);
   for (StepRow& row : run.rows) row.gradients_left_over = row.step >= 50;
   EXPECT_EQ(hypotheses(run).front().onset_step, 50);
 }

@@ -34,7 +34,7 @@ TEST(OptimizerState, SpeaksForAnEpsOfZero) {
 }
 
 TEST(OptimizerState, SeesAnUpdateThatLeapsWhileGradientAndRateDoNot) {
-  Run run = resumed(5, 1e-3);
+  auto run = resumed(5, 1e-3);
   for (StepRow& row : run.rows) row.reset_state = false;
   run.rows[60].update_ratio = 3;
   const auto answers = hypotheses(run);
@@ -45,7 +45,7 @@ TEST(OptimizerState, SeesAnUpdateThatLeapsWhileGradientAndRateDoNot) {
 }
 
 TEST(OptimizerState, SpeaksForAnEpsOfZeroWhateverTheOp) {
-  Run run = learning(5);
+  auto run = learning(5);
   run.setup.optimizers.push_back({"AdamW", {{{"lr", 1e-3}, {"eps", 0}}}});
   Origin& origin = add_fault(run, 0, "", "");
   origin.phase = Phase::optimizer;
