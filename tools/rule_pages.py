@@ -20,12 +20,13 @@ gradients and activations, facts about the program, the first faulty op and its 
 name is the `cause` of a hypothesis; these names are the whole vocabulary. The thresholds below are the code's own.
 
 First it is asked what went wrong first: a non-finite value, or growth of loss and gradients that did not come back. A
-fault in a run whose last steps were ordinary is explained by the op that made it. Where loss, gradients or parameters had
-grown before, the same op is only where the growth ended: an effect, listed as evidence, and the rules ask what made it
-grow. A run in which nothing went wrong and which learns gets no hypothesis.
+fault in a run whose last steps were ordinary is explained by the op that made it. Where loss, gradients or parameters
+had grown before, the same op is only where the growth ended: an effect, listed as evidence, and the rules ask what
+made it grow. A run in which nothing went wrong and which learns gets no hypothesis.
 
-The rules are asked in this order, the specific before the general. Every rule answers with a confidence: of answers with
-0.9 or more, nine in ten are meant to be right. The surest answer comes first, the others share what it leaves over.
+The rules are asked in this order, the specific before the general. Every rule answers with a confidence: of answers
+with 0.9 or more, nine in ten are meant to be right. The surest answer comes first, the others share what it leaves
+over.
 
 To add one: a new file and its test in `firstfault/reason/rules/`, one line in `list.cpp`; then `python -m
 tools.rule_pages`.

@@ -52,7 +52,7 @@ def _names_in_modules(parameters: list[torch.Tensor]) -> list[str] | None:
 
 
 def _with_names(call, parameters: list[torch.Tensor], names: list[str] | None):
-    """``call(names)``; where it refuses and no names were given, once more with those that can be found, for its message."""
+    """``call(names)``; where it refuses and no names were given, once more with those that can be found."""
     try:
         return call(names)
     except RuntimeError:
@@ -63,7 +63,7 @@ def _with_names(call, parameters: list[torch.Tensor], names: list[str] | None):
 
 
 def last_clip() -> ClipRecord | None:
-    """What the last clip on this thread did, or None: ``norm``, ``coefficient``, ``largest``, ``nonfinite`` and more."""
+    """What the last clip on this thread did, or None: ``norm``, ``coefficient``, ``largest``, ``nonfinite``, …"""
     return getattr(_last, "record", None)
 
 
@@ -80,7 +80,7 @@ def clip_grad_norm_(
     """Scale the gradients to a total norm of at most ``max_norm``; give the norm before.
 
     As ``torch.nn.utils.clip_grad_norm_``, except that the norm of finite gradients is finite (in a wider dtype where
-    theirs cannot hold it), that gradients are only written where they are scaled, and that a NaN or Inf does not spread.
+    theirs cannot hold it), that gradients are written only where they are scaled, and that NaN does not spread.
 
     parameters: as for torch; or pairs of name and tensor, as from ``named_parameters()``.
     norm_type: above 0; ``float("inf")`` for the largest magnitude.
@@ -138,17 +138,15 @@ def clip_grad_units_(
 class AdaptiveClip:
     """Clips a gradient norm that is unusual for this run: ``clip = AdaptiveClip(); …; clip(model.parameters())``.
 
-    The limit is ``z`` robust deviations above the median of the newest ``window`` norms, on a log scale, and never above
-    ``max_norm``, which alone holds for the first 16 steps. A norm that is not finite is never remembered; of one that is
+    The limit is ``z`` robust deviations above the median of the newest ``window`` norms, by their log, and never above
+    ``max_norm``, which alone holds for the first 16 steps. A norm that is not finite is never kept; of one that is
     clipped the limit is.
     """
 
     def __init__(self, z: float = 3.0, window: int = 64, max_norm: float = math.inf) -> None:
         self._live: _LiveAdaptiveClip = _module().AdaptiveClip(float(z), int(window), float(max_norm))
 
-    def __call__(
-        self, parameters: Parameters, *, on_nonfinite: str = "error", lr: float | None = None
-    ) -> torch.Tensor:
+    def __call__(self, parameters: Parameters, *, on_nonfinite: str = "error", lr: float | None = None) -> torch.Tensor:
         """Clip; give the norm before."""
         tensors, names = _listed(parameters)
         rate = _NAN if lr is None else float(lr)
@@ -157,7 +155,9 @@ class AdaptiveClip:
             if not record.skipped:
                 self._live.remember(record.norm)
         else:
-            norm, record = _with_names(lambda names: self._live.clip(tensors, on_nonfinite, rate, names), tensors, names)
+            norm, record = _with_names(
+                lambda names: self._live.clip(tensors, on_nonfinite, rate, names), tensors, names
+            )
         _last.record = record
         return norm
 
@@ -200,7 +200,9 @@ def _local(parameters: list[torch.Tensor], *, whole_units: bool = False) -> list
             continue
         _shards(gradient)
         if whole_units and any(p.is_shard() and p.dim != 0 for p in gradient.placements):
-            raise RuntimeError("firstfault.clip_grad_units_: a DTensor that is not split along dim 0 has no whole units")
+            raise RuntimeError(
+                "firstfault.clip_grad_units_: a DTensor that is not split along dim 0 has no whole units"
+            )
         result[i] = parameter.to_local().detach()
         result[i].grad = gradient.to_local()
     return result
@@ -227,7 +229,9 @@ def _clip_distributed(
 
     measured = measure(names)
     total = _total_of_ranks(measured.norms(), groups, norm_type, on_nonfinite)
-    return _with_names(lambda found: (measured if found is names else measure(found)).clip(max_norm, total), parameters, names)
+    return _with_names(
+        lambda found: (measured if found is names else measure(found)).clip(max_norm, total), parameters, names
+    )
 
 
 def _total_of_ranks(norms: list[float], groups: list[tuple], p: float, on_nonfinite: str) -> float:
@@ -236,7 +240,7 @@ def _total_of_ranks(norms: list[float], groups: list[tuple], p: float, on_nonfin
 
     largest = math.isinf(p)
     sums: dict[tuple, list[float]] = {}
-    for norm, group in zip(norms, groups):
+    for norm, group in zip(norms, groups, strict=False):
         entry = sums.setdefault(group, [0.0, 0.0])
         if not math.isfinite(norm):
             entry[1] = 1.0

@@ -91,7 +91,7 @@ class _Held:
         known = self.sizes + [0] * (len(sizes) - len(self.sizes))
         fresh = [
             parameter
-            for group, before in zip(self.optimizer.param_groups, known)
+            for group, before in zip(self.optimizer.param_groups, known, strict=False)
             for parameter in group["params"][before:]
         ]
         self.sizes = sizes
@@ -126,7 +126,7 @@ class Watch:
     optimizer: one, or a list of them. Steps are marked by hooks on them; nothing else is hooked. None: each optimizer
         is followed from its first step on that holds a parameter of the models.
     run_file: a path; True: ``runs/<script>-<time>-<n>.ffrun``; None: the run is kept in memory only.
-    level: "ops" observes every op, so that a fault has its exact origin; "modules" does so in the first steps and then in
+    level: "ops" observes every op, so that a fault has its origin; "modules" does so in the first steps and then in
         one of eight; "gradients" observes none. None: "ops" on the CPU, "modules" where a model is on another device.
     threshold_vanishing, threshold_exploding: L2 norms of a parameter's gradient that count as such, beside its own
         history.

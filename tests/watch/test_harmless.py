@@ -54,7 +54,7 @@ def final_state(watch, steps=30, **options):
 def test_training_is_bit_for_bit_the_same(level, tmp_path):
     plain = final_state(False)
     watched = final_state(True, level=level, run_file=tmp_path / "run.ffrun")
-    assert all(torch.equal(a, b) for a, b in zip(plain, watched)) and len(plain) == len(watched)
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=False)) and len(plain) == len(watched)
 
 
 def test_the_run_file_says_what_memory_says(tmp_path):
@@ -173,7 +173,8 @@ def test_data_loader_workers_end_and_the_file_is_the_parents(context, tmp_path):
             torch.set_num_threads(1)
             model = torch.nn.Linear(2, 1)
             optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-            loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2, multiprocessing_context="{context}")
+            loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2,
+                multiprocessing_context="{context}")
             with ff.watch(model, optimizer, run_file="run.ffrun") as run:
                 for epoch in range(2):
                     for x in loader:
@@ -199,7 +200,9 @@ def test_a_watch_that_is_never_closed_is_complete_at_exit(tmp_path):
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step()
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     read = ff.read_run(tmp_path / "run.ffrun")
     assert read.state == "complete" and len(read.rows) == 1
@@ -216,7 +219,7 @@ def test_threads_may_train_at_once():
             optimizer.step()
 
     with ff.watch(models, optimizers) as run:
-        threads = [threading.Thread(target=train, args=pair) for pair in zip(models, optimizers)]
+        threads = [threading.Thread(target=train, args=pair) for pair in zip(models, optimizers, strict=False)]
         for thread in threads:
             thread.start()
         for thread in threads:

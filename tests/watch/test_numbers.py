@@ -10,7 +10,11 @@ import firstfault as ff
 
 
 def sites(row, run, role):
-    return {run.sites[i].name: health for i, health in enumerate(row.sites) if run.sites[i].role == role and health.nonfinite is not None}
+    return {
+        run.sites[i].name: health
+        for i, health in enumerate(row.sites)
+        if run.sites[i].role == role and health.nonfinite is not None
+    }
 
 
 def net():
@@ -197,7 +201,7 @@ def test_a_skipped_step_of_a_grad_scaler_is_a_row_that_says_so():
     rows = run.run().rows
     assert [row.skipped for row in rows] == [skipped for *_, skipped in taken]
     assert any(row.skipped for row in rows) and not all(row.skipped for row in rows)
-    for row, (loss, scale, _) in zip(rows, taken):
+    for row, (loss, scale, _) in zip(rows, taken, strict=False):
         assert row.loss_scale == pytest.approx(scale)
         assert row.loss == pytest.approx(loss, rel=1e-3)
 

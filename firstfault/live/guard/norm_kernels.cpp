@@ -99,7 +99,8 @@ struct Tail {
 };
 
 // From here on, four places of a run are worked on at a time: one stream of loads does not fill the memory's bandwidth,
-// and the processor's own prefetching stops at each page. 1.4 times as fast as one after the other for what is in no L2.
+// and the processor's own prefetching stops at each page. 1.4 times as fast as one after the other for what is in no
+// L2.
 constexpr std::size_t kStreamed = 16384;
 constexpr std::size_t kStreams = 4;
 
