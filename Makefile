@@ -60,9 +60,12 @@ demo:
 	tools/setup.sh 6
 	say 5/6 "building the demo (a few minutes the first time, mostly LibTorch's headers)"
 	configure_all
-	compile $(BUILD) --target example_demo
+	compile $(BUILD) --target example_demo firstfault_program
 	say 6/6 "running it: $(BUILD)/bin/example_demo"
-	$(BUILD)/bin/example_demo .venv/lib/python3*/site-packages/sklearn/datasets/data/breast_cancer.csv
+	rm -f $(BUILD)/demo.ffrun*
+	$(BUILD)/bin/example_demo .venv/lib/python3*/site-packages/sklearn/datasets/data/breast_cancer.csv $(BUILD)/demo.ffrun
+	say 6/6 "the same from the run file alone: $(BUILD)/bin/firstfault explain $(BUILD)/demo.ffrun"
+	$(BUILD)/bin/firstfault explain $(BUILD)/demo.ffrun || test $$? = 1
 
 test:
 	@$(functions)
@@ -96,6 +99,7 @@ test-sanitize:
 	compile $(SANITIZED)
 	say 6/6 "running them"
 	$(SANITIZER_OPTIONS) ctest --test-dir $(SANITIZED) -j $(JOBS) --output-on-failure --progress
+	$(SANITIZER_OPTIONS) FIRSTFAULT_BUILD=$(SANITIZED) $(PYTHON) -m pytest tests/cli/test_damage.py
 
 test-tsan:
 	@$(functions)
@@ -153,7 +157,7 @@ format:
 
 # clang-tidy over the part without LibTorch; needs the Debian package clang-tidy.
 tidy: build
-	@find firstfault/{base,events,record,reason,present} python/src/core_*.cpp -name '*.cpp' |
+	@find cli firstfault/{base,events,record,reason,present} python/src/core_*.cpp -name '*.cpp' |
 	  xargs -P $(JOBS) -n 1 clang-tidy -quiet -p $(BUILD)
 
 clean:

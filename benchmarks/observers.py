@@ -154,3 +154,46 @@ class DetectAnomaly(Observer):
 
     def off(self) -> None:
         torch.autograd.set_detect_anomaly(False)
+
+
+class Watch(Recorded):
+    """A watched run; for a plain block neither its callbacks nor its hooks on the optimizer are called."""
+
+    level: ClassVar[str]
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(model)
+        self.optimizer = optimizer
+
+    def start(self) -> None:
+        import firstfault
+
+        self.run = firstfault.watch(self.model, self.optimizer, level=self.level)
+        self.hooks = self.optimizer._optimizer_step_pre_hooks, self.optimizer._optimizer_step_post_hooks
+
+    def stop(self) -> None:
+        self.run.close()
+
+    def on(self) -> None:
+        super().on()
+        self.optimizer._optimizer_step_pre_hooks, self.optimizer._optimizer_step_post_hooks = self.hooks
+
+    def off(self) -> None:
+        super().off()
+        self.optimizer._optimizer_step_pre_hooks = type(self.hooks[0])()
+        self.optimizer._optimizer_step_post_hooks = type(self.hooks[1])()
+
+
+class WatchOps(Watch):
+    name = "ops"
+    level = "ops"
+
+
+class WatchModules(Watch):
+    name = "modules"
+    level = "modules"
+
+
+class WatchGradients(Watch):
+    name = "gradients"
+    level = "gradients"

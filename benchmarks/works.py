@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Work:
     model: nn.Module
     step: Callable[[], None]
+    optimizer: torch.optim.Optimizer | None = None
 
 
 class AttentionBlock(nn.Module):
@@ -106,7 +107,7 @@ def gpt_step(width: int) -> Work:
         functional.cross_entropy(model(inputs).flatten(0, 1), targets).backward()
         optimizer.step()
 
-    return Work(model, step)
+    return Work(model, step, optimizer)
 
 
 def mlp(*widths: int) -> nn.Sequential:

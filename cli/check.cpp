@@ -31,8 +31,8 @@ void write_text(const Loaded& loaded, const Context& context) {
   const std::string verdict = to_text(loaded.verdict);
   const bool healthy = loaded.verdict.kind == Verdict::Kind::healthy;
   context.out << fmt::format("{}: {} ({}, {})\n", printable(loaded.path),
-                            healthy ? style.green(verdict) : style.red(verdict),
-                            counted(loaded.run.steps, "step"), name_of(loaded.run.state));
+                             healthy ? style.green(verdict) : style.red(verdict), counted(loaded.run.steps, "step"),
+                             name_of(loaded.run.state));
   write_warnings(loaded.run, context);
 }
 

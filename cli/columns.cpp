@@ -5,8 +5,6 @@
 #include <limits>
 #include <set>
 
-#include "firstfault/base/names.h"
-
 namespace firstfault::cli {
 namespace {
 
@@ -15,7 +13,7 @@ using Visit = std::function<void(const Row&)>;
 
 /// NaN stands for "not measured" in the events structs.
 Cell measured(double value) { return std::isnan(value) ? Cell() : Cell(value); }
-Cell text(const std::string& value) { return value.empty() ? Cell() : Cell(printable(value)); }
+Cell text(const std::string& value) { return value.empty() ? Cell() : Cell(value); }
 Cell text(std::string_view value) { return text(std::string(value)); }
 /// As present/json.h spells it: "non_finite".
 Cell state(Condition condition) {
@@ -49,10 +47,18 @@ std::vector<std::string> logged_names(const Run& run) {
 }
 
 Row step_row(const StepRow& row, const std::vector<std::string>& logged) {
-  Row cells = {integer(row.step),          measured(row.seconds),      loss(row),
-               measured(row.gradient_norm), measured(row.update_ratio), measured(row.parameter_norm),
-               measured(row.lr),            measured(row.loss_scale),   integer(row.optimizer),
-               integer(row.backwards),      Cell(row.gradients_left_over), Cell(row.skipped),
+  Row cells = {integer(row.step),
+               measured(row.seconds),
+               loss(row),
+               measured(row.gradient_norm),
+               measured(row.update_ratio),
+               measured(row.parameter_norm),
+               measured(row.lr),
+               measured(row.loss_scale),
+               integer(row.optimizer),
+               integer(row.backwards),
+               Cell(row.gradients_left_over),
+               Cell(row.skipped),
                Cell(row.reset_state)};
   for (const std::string& name : logged) {
     const auto found = row.logged.find(name);
@@ -71,7 +77,7 @@ Table steps(const Run& run) {
                "bool", "bool", "bool"},
               {}};
   const auto logged = logged_names(run);
-  for (const std::string& name : logged) table.columns.push_back("logged " + printable(name));
+  for (const std::string& name : logged) table.columns.push_back("logged " + name);
   table.types.resize(table.columns.size(), "number");
   table.rows = [&run, logged](const Visit& visit) {
     for (const StepRow& row : run.rows) visit(step_row(row, logged));
@@ -80,13 +86,11 @@ Table steps(const Run& run) {
 }
 
 Row site_row(const StepRow& row, const Site& site, const Health& health) {
-  return {integer(row.step),         text(name_of(site.role)),   text(site.module),
-          text(site.name),           text(site.op),              integer(health.nonfinite),
-          measured(health.rms),      measured(health.absmax),    measured(health.mean),
-          measured(health.zeros),    measured(health.saturated), measured(health.dead),
-          measured(health.varies),   measured(health.columns),   measured(health.update),
-          measured(health.flips),    measured(health.lr),        measured(health.second),
-          measured(health.eps),      measured(health.state_steps),
+  return {integer(row.step),       text(name_of(site.role)),  text(site.module),          text(site.name),
+          text(site.op),           integer(health.nonfinite), measured(health.rms),       measured(health.absmax),
+          measured(health.mean),   measured(health.zeros),    measured(health.saturated), measured(health.dead),
+          measured(health.varies), measured(health.columns),  measured(health.update),    measured(health.flips),
+          measured(health.lr),     measured(health.second),   measured(health.eps),       measured(health.state_steps),
           place(health.row)};
 }
 
@@ -97,8 +101,9 @@ void visit_sites(const Run& run, const Visit& visit) {
 }
 
 Table sites(const Run& run) {
-  Table table{{"step", "role", "module", "name", "op", "nonfinite", "rms", "absmax", "mean", "zeros", "saturated",
-               "dead", "varies", "columns", "update", "flips", "lr", "second", "eps", "state_steps", "row"},
+  Table table{{"step",   "role",  "module", "name",      "op",   "nonfinite",   "rms",
+               "absmax", "mean",  "zeros",  "saturated", "dead", "varies",      "columns",
+               "update", "flips", "lr",     "second",    "eps",  "state_steps", "row"},
               {"integer", "text", "text", "text", "text", "integer"},
               [&run](const Visit& visit) { visit_sites(run, visit); }};
   table.types.resize(table.columns.size(), "number");

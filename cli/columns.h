@@ -11,7 +11,8 @@
 
 namespace firstfault::cli {
 
-/// monostate: not measured. A double may be NaN or Inf, which was then measured.
+/// monostate: not measured. Text is as the run file has it: not printable() yet. A double may be NaN or Inf, which was
+/// then measured.
 using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
 
 struct Table {

@@ -54,7 +54,7 @@ using Action = std::function<int(const Context&)>;  ///< gives the exit code; ma
 
 struct Command {
   const char* name;
-  const char* help;           ///< one line
+  const char* help;             ///< one line
   Action (*declare)(Options&);  ///< declares its options; what it gives back is run once they are filled
 };
 

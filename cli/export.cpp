@@ -11,6 +11,7 @@
 #include "cli/json.h"
 #include "cli/loaded.h"
 #include "firstfault/base/error.h"
+#include "firstfault/base/names.h"
 #include "firstfault/record/read_run.h"
 
 namespace firstfault::cli {
@@ -45,7 +46,7 @@ struct AsCsv {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return shortest(value); }
-  std::string operator()(const std::string& value) const { return quoted(value); }
+  std::string operator()(const std::string& value) const { return quoted(printable(value)); }
 };
 
 struct AsJson {
@@ -57,7 +58,7 @@ struct AsJson {
 };
 
 void write_csv(const Table& table, std::ostream& out) {
-  for (std::size_t i = 0; i < table.columns.size(); ++i) out << (i ? "," : "") << quoted(table.columns[i]);
+  for (std::size_t i = 0; i < table.columns.size(); ++i) out << (i ? "," : "") << quoted(printable(table.columns[i]));
   out << "\n";
   table.rows([&](const std::vector<Cell>& row) {
     for (std::size_t i = 0; i < row.size(); ++i) out << (i ? "," : "") << std::visit(AsCsv{}, row[i]);
@@ -65,17 +66,19 @@ void write_csv(const Table& table, std::ostream& out) {
   });
 }
 
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 /// Row by row: a long run has millions.
 void write_json(const Table& table, const std::string& what, std::ostream& out) {
   std::string head = dump(document("export"), true);
   head.erase(head.find_last_of('}'));
-  out << head << ",\"what\":\"" << what << "\",\"columns\":" << Json(table.columns).dump()
-      << ",\"types\":" << Json(table.types).dump() << ",\"rows\":[";
+  out << head << ",\"what\":\"" << what << "\",\"columns\":" << text_of(table.columns)
+      << ",\"types\":" << text_of(table.types) << ",\"rows\":[";
   const char* separator = "\n";
   table.rows([&](const std::vector<Cell>& row) {
     Json values = Json::array();
     for (const Cell& cell : row) values.push_back(std::visit(AsJson{}, cell));
-    out << separator << values.dump(-1, ' ', false, Json::error_handler_t::replace);
+    out << separator << text_of(values);
     separator = ",\n";
   });
   out << "\n]}\n";

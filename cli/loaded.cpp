@@ -16,7 +16,7 @@ bool is_note(const Hypothesis& hypothesis) {
   return hypothesis.cause == "loss_spike" || hypothesis.cause == "healthy" || hypothesis.standing == Standing::refuted;
 }
 
-bool nothing_recorded(const Run& run) { return run.steps == 0 && run.rows.empty() && run.origins.empty(); }
+bool nothing_recorded(const Run& run) { return run.rows.empty() && run.origins.empty() && run.transitions.empty(); }
 
 /// A fault that no rule has a cause for.
 std::int64_t step_of_harm(const Run& run) {
@@ -54,7 +54,7 @@ const char* name_of(Verdict::Kind kind) {
 
 std::string to_text(const Verdict& verdict) {
   if (verdict.kind == Verdict::Kind::healthy) return "no fault found";
-  if (verdict.kind == Verdict::Kind::nothing_recorded) return "nothing was recorded";
+  if (verdict.kind == Verdict::Kind::nothing_recorded) return "no step to judge by";
   if (verdict.cause.empty()) return fmt::format("fault in step {}, and no cause found", verdict.step);
   return fmt::format("fault in step {}: {} [{}], confidence {:.2f}", verdict.step,
                      present::words_for_cause(verdict.cause), printable(verdict.cause), verdict.confidence);

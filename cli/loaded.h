@@ -15,7 +15,7 @@ namespace firstfault::cli {
 struct Verdict {
   enum class Kind { healthy, fault, nothing_recorded };
   Kind kind = Kind::healthy;
-  std::string cause;      ///< of the likeliest hypothesis; "" for none
+  std::string cause;  ///< of the likeliest hypothesis; "" for none
   double confidence = 0;
   std::int64_t step = -1;  ///< -1: none
 };
@@ -30,10 +30,11 @@ struct Loaded {
 /// Throws Error where there is no usable run file.
 Loaded load(const std::string& path);
 
-/// Of an explained run and its hypotheses, best first. Notes (causes that are no failure, and what a replay refuted) are no fault.
+/// Of an explained run and its hypotheses, best first. Notes (causes that are no failure, and what a replay refuted)
+/// are no fault.
 Verdict judge(const Run& run, const std::vector<Hypothesis>& hypotheses);
 
-/// "no fault found", "fault in step 37: learning rate too high [lr_too_high], confidence 0.92", "nothing was recorded".
+/// "no fault found", "fault in step 37: learning rate too high [lr_too_high], confidence 0.92", "no step to judge by".
 std::string to_text(const Verdict& verdict);
 const char* name_of(Verdict::Kind kind);
 

@@ -1,11 +1,10 @@
 // mechanisms: what is known, in the order in which it is asked.
-#include "firstfault/reason/mechanisms/mechanism.h"
-
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/style.h"
+#include "firstfault/reason/mechanisms/mechanism.h"
 
 namespace firstfault::cli {
 namespace {

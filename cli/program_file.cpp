@@ -75,7 +75,8 @@ std::vector<T> read_many(std::ifstream& file, std::uint64_t offset, std::uint64_
 bool defines_libtorch(std::ifstream& file, const Elf64_Ehdr& head) {
   const auto sections = read_many<Elf64_Shdr>(file, head.e_shoff, head.e_shnum);
   for (const Elf64_Shdr& section : sections) {
-    if ((section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM) || section.sh_link >= sections.size()) continue;
+    if ((section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM) || section.sh_link >= sections.size())
+      continue;
     const Elf64_Shdr& names_at = sections[section.sh_link];
     const auto names = read_many<char>(file, names_at.sh_offset, names_at.sh_size);
     const std::string_view all(names.data(), names.size());

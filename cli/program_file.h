@@ -6,10 +6,10 @@
 namespace firstfault::cli {
 
 struct ProgramFile {
-  std::string path;         ///< found along PATH where the name has no slash; "": there is no such program
-  bool python = false;      ///< a Python script, by its name or its first line
-  bool interpreter = false; ///< a Python interpreter itself
-  std::string unwatchable;  ///< why nothing can be preloaded into it; "": nothing speaks against it
+  std::string path;          ///< found along PATH where the name has no slash; "": there is no such program
+  bool python = false;       ///< a Python script, by its name or its first line
+  bool interpreter = false;  ///< a Python interpreter itself
+  std::string unwatchable;   ///< why nothing can be preloaded into it; "": nothing speaks against it
 };
 
 /// Looks at name, mode and headers of the file. Never throws: what cannot be read has no objection.

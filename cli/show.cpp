@@ -120,9 +120,9 @@ std::string text_of(const Loaded& loaded, const Arguments& arguments, const Styl
   const Run& run = loaded.run;
   const bool fault = loaded.verdict.kind == Verdict::Kind::fault;
   const std::string verdict = to_text(loaded.verdict);
-  std::string text = fmt::format("{}: {}, {}, {}\n", style.bold(printable(loaded.path)), name_of(run.state),
-                                 counted(run.steps, "step"),
-                                 counted(static_cast<std::int64_t>(run.transitions.size()), "event"));
+  std::string text =
+      fmt::format("{}: {}, {}, {}\n", style.bold(printable(loaded.path)), name_of(run.state),
+                  counted(run.steps, "step"), counted(static_cast<std::int64_t>(run.transitions.size()), "event"));
   text += program_text(run.setup);
   text += fmt::format("  verdict  {}\n", fault ? style.red(verdict) : style.green(verdict));
   if (fault) text += fmt::format("           more: firstfault explain {}\n", printable(loaded.path));
@@ -169,7 +169,7 @@ class Log {
     for (const StepRow& row : loaded.run.rows) {
       if (row.step <= last_) continue;
       context_.out << fmt::format("step {}  loss {}  gradient norm {}  lr {}\n", row.step, loss_cell(row),
-                                 cell(row.gradient_norm), cell(row.lr));
+                                  cell(row.gradient_norm), cell(row.lr));
       last_ = row.step;
     }
     if (const std::string verdict = to_text(loaded.verdict); verdict != verdict_) context_.out << verdict << "\n";
@@ -206,7 +206,7 @@ int show(const Arguments& arguments, const Context& context) {
   if (arguments.follow) return follow(arguments, context);
   const Loaded loaded = load(arguments.path);
   context.out << (arguments.json ? dump(json_of(loaded, arguments))
-                                : text_of(loaded, arguments, Style(context.colour)));
+                                 : text_of(loaded, arguments, Style(context.colour)));
   return kDone;
 }
 

@@ -24,8 +24,8 @@ class Style {
 
 enum class Align { left, right };
 
-/// Lines of two spaces and the cells, each column as wide as its widest cell; the first row is the head. `align` has one
-/// entry per column. Width is counted in code points.
+/// Lines of two spaces and the cells, each column as wide as its widest cell; the first row is the head. `align` has
+/// one entry per column. Width is counted in code points.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<Align>& align);
 
 /// "1 step", "1,200 steps".

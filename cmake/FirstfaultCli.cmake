@@ -13,12 +13,14 @@ target_link_libraries(firstfault_cli PUBLIC firstfault_core
 add_executable(firstfault_program ${PROJECT_SOURCE_DIR}/cli/main.cpp)
 firstfault_warnings(firstfault_program)
 target_link_libraries(firstfault_program PRIVATE firstfault_cli)
-set_target_properties(firstfault_program PROPERTIES OUTPUT_NAME firstfault INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+set_target_properties(firstfault_program PROPERTIES OUTPUT_NAME firstfault
+                                                    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 
 # What `firstfault run ./program` loads into it. Plain C++ without LibTorch: the process may hold another one, or none.
 add_library(firstfault_preload SHARED ${PROJECT_SOURCE_DIR}/cli/preload/preload.cpp)
 firstfault_warnings(firstfault_preload)
 set_target_properties(firstfault_preload PROPERTIES CXX_VISIBILITY_PRESET hidden)
-target_compile_options(firstfault_preload PRIVATE -fno-exceptions -fno-rtti)
-target_link_options(firstfault_preload PRIVATE -Wl,-z,defs -nodefaultlibs)
+# Sanitizers would have to be loaded before it.
+target_compile_options(firstfault_preload PRIVATE -fno-exceptions -fno-rtti -fno-sanitize=all)
+target_link_options(firstfault_preload PRIVATE -Wl,-z,defs -nodefaultlibs -fno-sanitize=all)
 target_link_libraries(firstfault_preload PRIVATE c ${CMAKE_DL_LIBS})

@@ -47,6 +47,11 @@ if(FIRSTFAULT_BUILD_TESTS)
   if(FIRSTFAULT_BUILD_LIVE)
     firstfault_test_program(live_tests firstfault::live live)
     target_link_libraries(live_tests PRIVATE hwy::hwy hwy::hwy_test)  # kernels are run on every SIMD target
+    # tests/run watches it from outside, so it does not link firstfault.
+    add_executable(run_trainer ${PROJECT_SOURCE_DIR}/tests/run/trainer.cpp)
+    target_compile_options(run_trainer PRIVATE -O2 -g)
+    target_link_libraries(run_trainer PRIVATE torch)
+    target_include_directories(run_trainer SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
     # tests/twins compares them with its Python program; lines must be right at both levels. Two minutes to compile, so
     # only for `make test-twins`.
     foreach(level O0 O2)

@@ -1,5 +1,5 @@
-// Trains a small classifier until its loss is NaN, then asks firstfault which operation made it. Nothing is injected.
-// usage: example_demo breast_cancer.csv   (scikit-learn ships this file)
+// Trains a small classifier until its loss is NaN, then asks firstfault why. Nothing is injected.
+// usage: example_demo breast_cancer.csv run.ffrun   (scikit-learn ships the table; the run is recorded in the other)
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -86,21 +86,22 @@ void print_end(const std::vector<float>& losses) {
 }
 
 // `batch` holds the rows of the file that the batch was made of.
-void print_sample(const firstfault::Origin& culprit, const torch::Tensor& batch) {
-  if (!culprit.sample) return;
-  std::cout << "\nSample " << *culprit.sample << " of this batch is row " << batch[*culprit.sample].item<std::int64_t>()
+void print_sample(const firstfault::Hypothesis& why, const torch::Tensor& batch) {
+  if (!why.sample) return;
+  std::cout << "\nSample " << *why.sample << " of this batch is row " << batch[*why.sample].item<std::int64_t>()
             << " of the file.\n";
 }
 
 // True when the loss stopped being finite and firstfault found out why.
-bool train_until_it_breaks(const Dataset& data) {
+bool train_until_it_breaks(const Dataset& data, const std::string& run_file) {
   Classifier model;
   CrossEntropy cross_entropy;
   torch::optim::SGD optimizer(model->parameters(), kLearningRate);
 
-  firstfault::Trace trace;  // from here on every op is watched
-  trace.watch(*model, "model");
-  trace.watch(*cross_entropy, "loss");
+  firstfault::Watch watch({.run_file = run_file});  // from here on every op is watched
+  watch.watch(*model, "model");
+  watch.watch(*cross_entropy, "loss");
+  watch.watch(optimizer);
 
   std::vector<float> losses;
   while (losses.size() < kSteps) {
@@ -108,20 +109,21 @@ bool train_until_it_breaks(const Dataset& data) {
     const auto p = model(data.features.index_select(0, batch));
     const auto loss = cross_entropy(p, data.labels.index_select(0, batch));
 
+    optimizer.zero_grad();
+    loss.backward();
+    watch.step(optimizer, loss);  // optimizer.step(), measured
+
     losses.push_back(loss.item<float>());
     if (!std::isfinite(losses.back())) {
       print_end(losses);
-      const auto diagnosis = trace.diagnose(loss);
-      std::cout << "\nThe loss is not finite any more. firstfault says:\n\n" << diagnosis << "\n\n";
-      if (diagnosis.culprits.empty()) return false;
-      print_sample(diagnosis.culprits.front(), batch);
+      const auto why = watch.explain();
+      std::cout << "\nThe loss is not finite any more. firstfault says:\n\n";
+      if (why.empty()) return false;
+      std::cout << why.front() << "\n";
+      print_sample(why.front(), batch);
       return true;
     }
     if (losses.size() % kPrintEvery == 1) print_loss(losses.size() - 1, losses.back());
-
-    optimizer.zero_grad();
-    loss.backward();
-    optimizer.step();
   }
   std::cout << "The loss stayed finite for " << kSteps << " steps.\n";
   return false;
@@ -130,14 +132,14 @@ bool train_until_it_breaks(const Dataset& data) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: " << argv[0] << " breast_cancer.csv\n";
+  if (argc != 3) {
+    std::cerr << "usage: " << argv[0] << " breast_cancer.csv run.ffrun\n";
     return 1;
   }
   try {
     torch::manual_seed(0);
     torch::set_num_threads(1);  // the tensors are small
-    return train_until_it_breaks(read_csv(argv[1])) ? 0 : 1;
+    return train_until_it_breaks(read_csv(argv[1]), argv[2]) ? 0 : 1;
   } catch (const std::exception& error) {
     std::cerr << argv[0] << ": " << error.what() << '\n';
     return 1;

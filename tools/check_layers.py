@@ -79,7 +79,7 @@ def wrong_with(rules: Rules, path: str, quote: str, header: str) -> str | None:
     if layer is None:
         return f"no row of docs/architecture.md covers {path}"
     for_core = path.startswith("python/src/core_")
-    if header.startswith(("firstfault/", "python/src/")):
+    if header.startswith(("firstfault/", "python/src/", "cli/")):
         target = rules.layer_of(header)
         if target is None:
             return f"no row of docs/architecture.md covers {header}"

@@ -88,9 +88,11 @@ void start_watch(const char* self, const char* wanted) {
   void* library = dlopen(live, RTLD_NOW | RTLD_LOCAL);
   if (!library) return say("the program runs unwatched: ", dlerror());
   const auto watch = reinterpret_cast<int (*)(const char*)>(dlsym(library, "firstfault_watch_process"));
-  if (!watch) return say("the program runs unwatched: libfirstfault_live.so is of another version, without ",
-                         "firstfault_watch_process");
-  if (watch(file) != 0) return say("the program runs unwatched");
+  if (!watch)
+    return say("the program runs unwatched: libfirstfault_live.so is of another version, without ",
+               "firstfault_watch_process");
+  if (watch(file) != 0)  // it may read FIRSTFAULT_RUN_LEVEL
+    return say("the program runs unwatched");
   say("recording; read it with: firstfault show ", file);
 }
 
@@ -102,8 +104,8 @@ __attribute__((constructor)) void begin() {
   if (!dladdr(reinterpret_cast<void*>(&begin), &info) || !info.dli_fname) return;
   snprintf(wanted, sizeof wanted, "%s", variable("FIRSTFAULT_RUN_FILE"));
   quiet = *variable("FIRSTFAULT_RUN_QUIET") != '\0';
-  restore_environment(info.dli_fname);
   start_watch(info.dli_fname, wanted);
+  restore_environment(info.dli_fname);
 }
 
 }  // namespace

@@ -271,12 +271,12 @@ TEST(Parameter, StepsThatMoveItByMoreThanItselfAreUnstable) {
   EXPECT_EQ(run.transitions()[0].to, Condition::unstable);
 }
 
-TEST(Parameter, ATenthIsUnstableWhereAThousandthWasUsual) {
+TEST(Parameter, AHalfIsUnstableWhereAThousandthWasUsual) {
   OneSite run(parameter());
   for (int i = 0; i < 50; ++i) run.step(moved(1, 1e-3));
-  run.step(moved(1, 0.2));
+  run.step(moved(1, 0.5));
   EXPECT_TRUE(run.transitions().empty()) << "a single step";
-  for (int i = 0; i < 3; ++i) run.step(moved(1, 0.2));
+  for (int i = 0; i < 3; ++i) run.step(moved(1, 0.5));
   ASSERT_EQ(run.transitions().size(), 1U);
   EXPECT_NEAR(run.transitions()[0].baseline, 1e-3, 1e-6);
 }
@@ -401,12 +401,12 @@ TEST(Loss, OneStepFarAboveIsASpikeAndTheRunGoesOn) {
   OneSite run(loss());
   Noise noise(7);
   for (int i = 0; i < 100; ++i) run.step(2.5 * noise.factor(0.05));
-  run.step(9);
+  run.step(30);
   for (int i = 0; i < 20; ++i) run.step(2.5 * noise.factor(0.05));
   ASSERT_EQ(run.transitions().size(), 2U);
   EXPECT_EQ(run.transitions()[0].step, 100);
   EXPECT_EQ(run.transitions()[0].to, Condition::spiking);
-  EXPECT_EQ(run.transitions()[0].value, 9);
+  EXPECT_EQ(run.transitions()[0].value, 30);
   EXPECT_NEAR(run.transitions()[0].baseline, 2.5, 0.1);
   EXPECT_EQ(run.transitions()[1].to, Condition::healthy);
 }

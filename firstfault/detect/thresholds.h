@@ -6,23 +6,20 @@
 namespace firstfault::detect {
 
 // Exploding: above DetectorOptions::threshold_exploding [ND: 1e3] and above the site's own baseline by
-inline constexpr double kExplodingFactor = 100;  ///< [AT: first/last layer > 70, rounded up to 2 decades]
-inline constexpr double kExplodingZ = 6;         ///< robust z [OL: 6 sigma]
-inline constexpr double kExplodingAnyway =
-    1e4;  ///< a factor at which steady growth, which widens the spread, needs no z
+inline constexpr double kExplodingFactor = 100;       ///< [AT: first/last layer > 70, rounded up to 2 decades]
+inline constexpr double kExplodingZ = 6;              ///< robust z [OL: 6 sigma]
+inline constexpr double kExplodingAnyway = 1e4;       ///< needs no z: steady growth widens the spread; ours
 inline constexpr double kExplodingFactorEarly = 1e3;  ///< while there are fewer than Baseline::kEnough values; ours
 inline constexpr double kExplodingAtOnce = 1e3;       ///< a factor at which one step is enough; else it takes two
 inline constexpr double kExplodingAtOnceEarly = 1e5;
 inline constexpr double kExplodingFirst = 1e3;  ///< times the absolute threshold, while there are none; ours
 inline constexpr double kExplodingLeave = 0.1;  ///< of the threshold and of the factor: one decade below
 
-// Vanishing: below DetectorOptions::threshold_vanishing [ND: norm 1e-6; SM: mean 1e-7], and the rest of the model is
-// not.
-inline constexpr double kVanishingShare =
-    1e-4;  ///< of the L2 norm of all gradients [AT: first/last < 1e-3, first < 1e-4]
-inline constexpr double kStillLearning = 1e-3;  ///< least norm of all gradients: below it the run has converged; ours
-inline constexpr double kVanishingRise = 5;     ///< above this multiple of its own median it is on its way up; ours
-inline constexpr double kVanishingLeave = 10;   ///< times the thresholds: one decade
+// Vanishing: below DetectorOptions::threshold_vanishing [ND: norm 1e-6; SM: mean 1e-7], and the others do not.
+inline constexpr double kVanishingShare = 1e-4;  ///< of the norm of all gradients [AT: first/last < 1e-3, first < 1e-4]
+inline constexpr double kStillLearning = 1e-3;   ///< least norm of all gradients: below it the run has converged; ours
+inline constexpr double kVanishingRise = 5;      ///< above this multiple of its own median it is on its way up; ours
+inline constexpr double kVanishingLeave = 10;    ///< times the thresholds: one decade
 inline constexpr int kVanishingSteps = 10;
 
 // Saturated: fraction of elements at a flat end, as `live` measures it (tanh |y| > 0.97, sigmoid < 0.03 or > 0.97).
@@ -43,7 +40,7 @@ inline constexpr int kDeadStepsAll = 4;
 inline constexpr double kDeadThoughLearning = 0.95;
 
 // Unstable: rms of the step's change over rms of the parameter.
-inline constexpr double kUnstable = 0.1;  ///< [TM: 0.1] and above the baseline by
+inline constexpr double kUnstable = 0.3;  ///< [TM: 0.1, which a warm-up reaches] and above the baseline by
 inline constexpr double kUnstableFactor = 10;
 inline constexpr double kUnstableFactorEarly = 30;
 inline constexpr double kUnstableAlone = 0.5;  ///< where there is no lower baseline: from the first steps on [SM: 10]
@@ -59,10 +56,10 @@ inline constexpr double kShrunk = 0.1;       ///< of its early rms: a parameter 
 // Spiking: one step far above the baseline.
 inline constexpr double kSpikeZ = 6;  ///< robust z [OL: 6 sigma of 128 steps]
 inline constexpr double kSpikeLeaveZ = 3;
-inline constexpr double kDataFactor = 10;        ///< batch: at least one decade
+inline constexpr double kDataFactor = 30;        ///< batch: sparse or padded ones vary by a decade; ours
 inline constexpr double kDataLeave = 0.5;        ///< of the factor
 inline constexpr double kDataFactorEarly = 1e3;  ///< while there are fewer than Baseline::kEnough values, from 4 on
-inline constexpr double kLossFactor = 3;         ///< [MG: 10; with z > 6 in both scales 3 is enough]
+inline constexpr double kLossFactor = 10;        ///< [MG: 10]
 /// Least height of a spike, of the loss's early level: a loss near 0 may move by decades and mean nothing. Ours.
 inline constexpr double kLossHeight = 0.25;
 inline constexpr int kLossPlaces = 128;  ///< [OL: 128]

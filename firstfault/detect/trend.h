@@ -60,8 +60,8 @@ struct LossTrend {
 };
 LossTrend loss_trend(std::span<const double> losses, double tolerance = 0.05);
 
-/// Gradient norm (or rms) by the layer's order: norm ~ lambda^order. lambda < 1: it shrinks with depth as the order
-/// grows; a gradient that vanishes on its way back has lambda > 1 by order: the first layers get little.
+/// Gradient norm (or rms) by layer, where a layer is a distinct order, the k-th of them in the forward pass:
+/// norm ~ lambda^k. A gradient that vanishes on its way back has lambda > 1: the first layers get little.
 struct DepthFit {
   double lambda = kUnknown;    ///< factor per layer, in the direction of the order (forward)
   double backward = kUnknown;  ///< 1 / lambda: factor per layer in the direction the gradient flows

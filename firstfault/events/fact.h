@@ -9,7 +9,8 @@
 namespace firstfault {
 
 enum class FactKind : std::uint8_t {
-  loss_op,         ///< op that made the loss; numbers: classes (0: none), elements
+  loss_op,         ///< op that made the loss; numbers: classes (0: none), elements, factor (root of backward() over
+                   ///< what the op gave, without a loss scale: 0.25 for loss / 4)
   loss_broadcast,  ///< prediction and target broadcast against each other; detail: "[100, 1] and [100]"
   raw_scores,      ///< nll_loss was given values that are no log-probabilities; numbers: max, row_sum
   low_precision,   ///< a float16 or bfloat16 value in forward or backward; detail: dtype
@@ -20,9 +21,9 @@ enum class FactKind : std::uint8_t {
   clipped,         ///< gradients were scaled between backward and step; numbers: norm, coefficient
   clipped_scaled,  ///< the same while they were still multiplied by a loss scale; numbers: scale
   data_invalid,    ///< values that the op cannot take; detail
-  attention,       ///< softmax over keys; numbers: logit_max, entropy (nats), keys
-  expert_share,    ///< router: numbers: share (of the commonest expert), experts
-  compiled,        ///< ops of a region compiled by torch.compile were not seen; detail: module
+  attention,  ///< softmax over keys; numbers: logit_max, entropy (nats), keys, and both as they were first (…_first)
+  expert_share,  ///< router: numbers: share (of the commonest expert), experts
+  compiled,      ///< ops of a region compiled by torch.compile were not seen; detail: module
 };
 
 constexpr std::string_view name_of(FactKind kind) noexcept {

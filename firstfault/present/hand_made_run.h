@@ -45,7 +45,7 @@ inline firstfault::Run watched_run() {
   row.loss = 31000.25;
   row.sites = {Health{.nonfinite = 0, .rms = 0.5F}};
   run.rows.push_back(row);
-  run.transitions = {{12, 0, Condition::healthy, Condition::exploding, 4200.5, 0.3125, 0.93}};
+  run.transitions = {{12, 0, Condition::healthy, Condition::exploding, 4200.25, 0.3125, 0.93}};
   return run;
 }
 

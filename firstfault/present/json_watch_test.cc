@@ -71,7 +71,7 @@ TEST(TransitionJson, NamesItsSite) {
   EXPECT_EQ(parsed["module"], "model.fc1");
   EXPECT_EQ(parsed["from_state"], "healthy");
   EXPECT_EQ(parsed["to_state"], "exploding");
-  EXPECT_EQ(parsed["value"], 4200.5);
+  EXPECT_EQ(parsed["value"], 4200.25);
   EXPECT_EQ(parsed["baseline"], 0.3125);
   const Transition bad = {3, -1, Condition::healthy, Condition::non_finite, INFINITY, NAN, 1};
   const json other = json::parse(to_json(bad, Site{}));

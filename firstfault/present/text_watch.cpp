@@ -17,8 +17,9 @@ constexpr std::size_t kTransitionsShown = 10;
 
 /// Three significant digits are what a person compares.
 std::string short_number(double value) {
-  const bool whole = value == std::floor(value) && std::fabs(value) < 1e6;
-  return std::isfinite(value) && !whole ? fmt::format("{:.3g}", value) : show_number(value);
+  const double size = std::fabs(value);
+  if (size >= 1000 && size < 1e6) return fmt::format("{:.0f}", value);
+  return std::isfinite(value) && value != std::floor(value) ? fmt::format("{:.3g}", value) : show_number(value);
 }
 
 std::string capitalised(std::string text) {

@@ -73,7 +73,7 @@ TEST(Causes, AnUnknownOneIsItsOwnName) {
 TEST(TransitionText, IsOneLine) {
   const auto run = watched_run();
   EXPECT_EQ(to_text(run.transitions[0], run),
-            "step 12: gradient of 'fc1.weight' went from healthy to exploding (4.2e+03, usually 0.312), confidence "
+            "step 12: gradient of 'fc1.weight' went from healthy to exploding (4200, usually 0.312), confidence "
             "0.93");
 }
 
@@ -81,8 +81,7 @@ TEST(TransitionText, WithoutABaselineOrASiteSaysWhatItCan) {
   auto run = watched_run();
   run.transitions[0].baseline = NAN;
   run.transitions[0].site = 7;
-  EXPECT_EQ(to_text(run.transitions[0], run),
-            "step 12: site 7 went from healthy to exploding (4.2e+03), confidence 0.93");
+  EXPECT_EQ(to_text(run.transitions[0], run), "step 12: site 7 went from healthy to exploding (4200), confidence 0.93");
   run.transitions[0] = {3, 1, Condition::healthy, Condition::non_finite, 1, NAN, 1};
   EXPECT_EQ(to_text(run.transitions[0], run), "step 3: loss went from healthy to non-finite, confidence 1.00");
 }
@@ -144,11 +143,11 @@ TEST(WatchedRunText, IsASummary) {
   run.facts = {{.kind = FactKind::loss_broadcast, .detail = "[100, 1] and [100]", .first_step = 0, .count = 20}};
   EXPECT_EQ(to_text(run),
             "No non-finite value did harm in 20 steps, 2 sites watched, 1 transition; died.\n"
-            "  loss       2.5 -> 3.1e+04\n"
+            "  loss       2.5 -> 31000\n"
             "  lr         0.5 -> 0.5\n"
             "  seen       loss broadcast, [100, 1] and [100] (since step 0, 20 steps)\n"
             "\n"
-            "  step 12: gradient of 'fc1.weight' went from healthy to exploding (4.2e+03, usually 0.312), confidence "
+            "  step 12: gradient of 'fc1.weight' went from healthy to exploding (4200, usually 0.312), confidence "
             "0.93");
 }
 

@@ -53,7 +53,23 @@ std::vector<Evidence> effects(const Run& run, const Hypothesis& cause) {
   return found;
 }
 
+/// The op in which a divergence ended: where the first NaN or Inf was made.
+void locate(const Run& run, Hypothesis& hypothesis) {
+  if (!hypothesis.op.empty()) return;
+  const auto ends_it = [&](const Origin& o) { return o.outcome == Outcome::fault && o.step == hypothesis.step; };
+  const auto origin = std::find_if(run.origins.begin(), run.origins.end(), ends_it);
+  if (origin == run.origins.end() || origin->op.empty()) return;
+  hypothesis.phase = name_of(origin->phase);
+  hypothesis.op = origin->op;
+  hypothesis.forward_op = origin->forward_op;
+  hypothesis.module = origin->module;
+  if (origin->stack.empty()) return;
+  hypothesis.file = origin->stack.front().file;
+  hypothesis.line = origin->stack.front().line;
+}
+
 void finish(const Run& run, Hypothesis& hypothesis) {
+  locate(run, hypothesis);
   for (Evidence& one : effects(run, hypothesis)) hypothesis.evidence.push_back(std::move(one));
   std::stable_sort(hypothesis.evidence.begin(), hypothesis.evidence.end(), by_step);
 }

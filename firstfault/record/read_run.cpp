@@ -252,6 +252,11 @@ void Reader::read_texts() {
 }
 
 void Reader::check_commits() {
+  if (opened_.is_torn) {
+    warn("The process died while it moved commits from '" + printable(path_) +
+         "-wal' into the file, and the -wal is not there: some of what is shown may be old or damaged.");
+    return;
+  }
   const std::int64_t missing = opened_.commits_begun - commits_;
   if (missing <= 0 || run_.state == RunState::complete) return;
   warn("The last " + show_count(missing) + (missing == 1 ? " commit" : " commits") +

@@ -100,7 +100,8 @@ TEST_F(ReadRun, IsNotHeldUpByAHostileFile) {
   change("INSERT INTO origins SELECT NULL, 0, '', '', '', '', '', '[' || hex(zeroblob(4000000)) || ']'");
   change("INSERT INTO sites VALUES (100000000, 'loss', '', '', '', '', '[]', 0)");
   change(
-      "INSERT INTO steps SELECT 1000 + value, 0, 0, 'finite', 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM (WITH RECURSIVE n(value) "
+      "INSERT INTO steps SELECT 1000 + value, 0, 0, 'finite', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '{}' FROM (WITH RECURSIVE "
+      "n(value) "
       "AS (SELECT 1 UNION ALL SELECT value + 1 FROM n LIMIT 100000) SELECT value FROM n)");
   const auto run = read_run(path());
   EXPECT_EQ(run.sites.size(), 12u);

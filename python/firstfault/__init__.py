@@ -16,10 +16,12 @@ from firstfault._core import (
     Transition,
     __version__,
 )
+from firstfault._clip import AdaptiveClip, clip_grad_norm_, clip_grad_units_, clip_grad_value_, last_clip
 from firstfault._trace import Trace, trace
 from firstfault._watch import Watch, explain, read_run, watch
 
 __all__ = [
+    "AdaptiveClip",
     "Counts",
     "Diagnosis",
     "Hypothesis",
@@ -32,7 +34,11 @@ __all__ = [
     "Transition",
     "Watch",
     "__version__",
+    "clip_grad_norm_",
+    "clip_grad_units_",
+    "clip_grad_value_",
     "explain",
+    "last_clip",
     "read_run",
     "trace",
     "watch",

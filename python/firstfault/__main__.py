@@ -55,8 +55,8 @@ def native(arguments: list[str]) -> int:
 
 
 def asks_for_parquet(arguments: list[str]) -> bool:
-    given = zip(arguments, [*arguments[1:], ""])
-    return any(one == "--format=parquet" or (one, value) == ("--format", "parquet") for one, value in given)
+    given = "\0".join(arguments)
+    return "--format=parquet" in given or "--format\0parquet" in given
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,8 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
     command = arguments[0] if arguments else ""
     if command == "info" and len(arguments) == 1:
         return info()
-    if command == "run" and sys.flags.ignore_environment:
-        print("firstfault: run: not under python -E or -I, which hide firstfault from the script", file=sys.stderr)
+    if command == "run" and (sys.flags.ignore_environment or sys.flags.no_site):
+        print("firstfault: run: not under python -E, -I or -S, which hide firstfault from the script", file=sys.stderr)
         return 2
     if command == "export" and asks_for_parquet(arguments):
         from firstfault import _parquet

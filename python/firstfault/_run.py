@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -34,7 +35,9 @@ def start(path: str, level: str | None, quiet: bool) -> WatchedScript:
     from firstfault import _watch
 
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    return WatchedScript(_watch.watch_process(run_file=path, level=level), path, quiet)
+    watch = _watch.watch_process(run_file=path, level=level)
+    atexit.unregister(watch.close)  # finish() comes later, and knows how the script ended
+    return WatchedScript(watch, path, quiet)
 
 
 def shown(path: str) -> str:

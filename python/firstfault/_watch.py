@@ -59,6 +59,7 @@ class _Held:
         self.number = number
         self.sizes = [len(group["params"]) for group in optimizer.param_groups]
         self._eps: dict[int, float] = {}
+        self._with_state: set[int] = set()  # groups whose optimizer keeps any
 
     def groups(self) -> list[tuple]:
         result = []
@@ -67,10 +68,11 @@ class _Held:
             for parameter in group["params"][:_PARAMETERS_LOOKED_AT]:
                 state = self.optimizer.state.get(parameter)
                 if not state:
-                    steps = 0.0 if "betas" in group and parameter.grad is not None else steps
+                    if index in self._with_state and parameter.grad is not None:
+                        steps = 0.0
                     continue
-                count = state.get("step", _NAN)
-                count = float(count)
+                self._with_state.add(index)
+                count = float(state.get("step", 1.0))  # momentum alone is not counted
                 steps = count if not count >= steps else steps
                 moment = state.get("exp_avg_sq")
                 if moment is not None:
@@ -267,15 +269,19 @@ class Watch:
     def start(self) -> Watch:
         """Begin to watch; ``watch()`` and ``with`` do it."""
         self._live.start()
-        atexit.register(self.close)
+        atexit.register(self._at_exit)
         return self
+
+    def _at_exit(self) -> None:
+        # Set by an exception that nobody caught.
+        self.close("died" if getattr(sys, "last_type", None) else "complete")
 
     def close(self, state: str = "complete") -> None:
         """End the run: "complete", or "died" where an exception ended it. Answers stay available."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

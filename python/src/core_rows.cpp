@@ -62,7 +62,11 @@ void bind_health(nb::module_& m) {
   type.def_prop_ro(
       "row", [](const Health& h) { return h.row < 0 ? std::nullopt : std::optional(h.row); },
       "Input, target: index in dim 0 of the largest magnitude, where it stands out.");
-  type.def("__repr__", [](const Health& h) { return "<Health: " + present::to_json(h) + ">"; });
+  type.def("__repr__", [](const Health& h) {
+    if (!h.seen()) return std::string("<Health: not seen>");
+    const std::string rms = nb::cast<std::string>(nb::repr(nb::float_(h.rms)));
+    return "<Health: rms " + rms + ", " + std::to_string(h.nonfinite) + " non-finite>";
+  });
   def_json(type);
 }
 

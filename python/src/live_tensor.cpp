@@ -1,6 +1,8 @@
 // The one file that includes libtorch_python's header.
 #include "python/src/live_tensor.h"
 
+#include <utility>
+
 #include <torch/csrc/autograd/python_variable.h>
 
 namespace firstfault::python {
@@ -11,6 +13,12 @@ const at::Tensor* tensor_behind(PyObject* object) noexcept {
   } catch (...) {
     return nullptr;
   }
+}
+
+nanobind::object python_tensor(at::Tensor tensor) {
+  PyObject* object = THPVariable_Wrap(std::move(tensor));
+  if (!object) nanobind::raise_python_error();
+  return nanobind::steal(object);
 }
 
 }  // namespace firstfault::python

@@ -9,6 +9,8 @@ namespace firstfault::python {
 
 /// nullptr: not a torch.Tensor. The interpreter's lock is held.
 const at::Tensor* tensor_behind(PyObject* object) noexcept;
+/// at::Tensor -> torch.Tensor. The interpreter's lock is held.
+nanobind::object python_tensor(at::Tensor tensor);
 
 }  // namespace firstfault::python
 

@@ -5,7 +5,8 @@ is healthy, the others have a fault at a drawn place, step and size. What is wro
 counts only if plain checks, beside the same run without the fault, find harm (verify.py). This part neither imports
 firstfault nor knows its rules; only score.py does.
 
-    python -m tests.accuracy --seed 0 --runs 60            the score (several seeds: --seed 0 1 2; tables: --markdown)
+    python -m tests.accuracy --seed 0 --runs 60            the score (several seeds: --seed 0 1 2)
+    python -m tests.accuracy --seed 0 1 2 --write docs/accuracy.md    the same, and its tables into the documentation
     python -m tests.accuracy --seed 0 --only 7             one run, with all hypotheses and events about it
     python -m tests.accuracy.generate --seed 0 --runs 60 --check      the runs and what was measured, without the tool
     python -m tests.accuracy.generate --seed 0 --only 7    one of them, with the draws that were rejected before it

@@ -1,4 +1,4 @@
-"""python -m tests.accuracy.generate --seed 0 --runs 60 --check: the runs, their faults and what was measured, without the tool."""
+"""python -m tests.accuracy.generate --seed 0 --runs 60 --check: the runs and what was measured, without the tool."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ def describe(seed: int, index: int) -> str:
     found = program(seed, index)
     _, truth = found.build()
     draft = found.draft
-    head = f"{found.name:7} {draft.architecture.name:15} {str(draft.recipe):48} {found.steps:4} steps"
+    head = f"{found.name:7} {draft.architecture.name:15} {draft.recipe!s:48} {found.steps:4} steps"
     if truth is None:
         return f"{head}  healthy, learnt to {found.harm.learnt[0]:.2f}"
     place = truth.place.kind + (f" {truth.place.names[0]}" if truth.place.names else "")
     place += f" sample {truth.place.samples[0]}" if truth.place.samples else ""
     harm = found.harm
+    measured = f"{harm.kind} {harm.value:.3g}, visible {harm.visible}, learnt {harm.learnt[0]:.2f}"
     return (
-        f"{head}  {found.fault} ({truth.note}): {truth.cause} in {place}, step {truth.onset}; {harm.kind} {harm.value:.3g},"
-        f" visible {harm.visible}, learnt {harm.learnt[0]:.2f} beside {harm.learnt[1]:.2f}, attempt {found.attempt}"
+        f"{head}  {found.fault} ({truth.note}): {truth.cause} in {place}, step {truth.onset};"
+        f" {measured} beside {harm.learnt[1]:.2f}, attempt {found.attempt}"
     )
 
 

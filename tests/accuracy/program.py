@@ -9,6 +9,7 @@ import random
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .architectures import ARCHITECTURES
 from .faults import BY_NAME, FAULTS
 from .site import Draft, Site, draw_draft
 from .training import Training
@@ -16,7 +17,8 @@ from .truth import Harm, Truth
 from .verify import AFTER, Measured, harm, healthy, measure
 
 HEALTHY_EVERY = 3  # one run of three has no fault
-ATTEMPTS = 40
+PER_SEED = 20  # so many healthy ones in 60 runs, and twice as many faults
+ATTEMPTS = 25
 
 
 class Unfit(RuntimeError):
@@ -47,14 +49,23 @@ class Program:
         return f"{self.seed}:{self.index}"
 
 
+def dealt(names: list[str], number: int) -> str:
+    """Like cards: shuffled, given out one by one, shuffled again; so that each comes as often."""
+    cards = list(names)
+    random.Random(f"deal {number // len(cards)}").shuffle(cards)
+    return cards[number % len(cards)]
+
+
 def fault_of(seed: int, index: int, retry: int = 0) -> str | None:
-    """Faults in an order that the seed shuffles, so that each kind comes about as often."""
     if index % HEALTHY_EVERY == HEALTHY_EVERY - 1:
         return None
-    order = [fault.name for fault in FAULTS]
-    random.Random(f"order {seed}").shuffle(order)
-    number = index - index // HEALTHY_EVERY
-    return order[(number + 17 * retry) % len(order)]
+    number = PER_SEED * (HEALTHY_EVERY - 1) * seed + index - index // HEALTHY_EVERY
+    return dealt([fault.name for fault in FAULTS], number + 17 * retry)
+
+
+def architecture_of(seed: int, index: int, fault: str | None) -> str | None:
+    """Of a healthy run; the others take whatever their fault fits."""
+    return None if fault else dealt(list(ARCHITECTURES), PER_SEED * seed + index // HEALTHY_EVERY)
 
 
 def draw(seed: int, index: int, attempt: int, fault: str | None) -> tuple[Site, Truth | None]:
@@ -65,7 +76,7 @@ def draw(seed: int, index: int, attempt: int, fault: str | None) -> tuple[Site, 
 def staged(seed: int, index: int, attempt: int, fault: str | None) -> Site:
     """The draw, before the fault is put in."""
     rng = random.Random(f"{seed} {index} {attempt}")
-    draft = draw_draft(rng)
+    draft = draw_draft(rng, architecture_of(seed, index, fault))
     if fault:
         while not BY_NAME[fault].fits(draft):
             draft = draw_draft(rng)
@@ -121,10 +132,10 @@ CACHE = Path(__file__).resolve().parents[2] / "build" / "accuracy"
 @functools.cache
 def sources() -> str:
     """Changes whenever the generator does."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        if path.name not in ("score.py", "generate.py", "__main__.py", "test_accuracy.py", "__init__.py"):
-            digest.update(path.read_bytes())
+    digest, here = hashlib.sha256(), Path(__file__).parent
+    beside = {here / name for name in ("__init__.py", "__main__.py", "generate.py", "score.py", "test_accuracy.py")}
+    for path in sorted(set(here.rglob("*.py")) - beside):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -30,8 +30,8 @@ class Draft:
         return self.architecture.build(self.seed, **self.options)
 
 
-def draw_draft(rng: random.Random) -> Draft:
-    architecture = rng.choice(list(ARCHITECTURES.values()))
+def draw_draft(rng: random.Random, name: str | None = None) -> Draft:
+    architecture = ARCHITECTURES[name or rng.choice(list(ARCHITECTURES))]
     options = {name: rng.choice(values) for name, values in architecture.options.items()}
     optimizer = rng.choice(architecture.optimizers or tuple(OPTIMIZERS))
     _, family, factor = OPTIMIZERS[optimizer]

@@ -97,8 +97,12 @@ class Spot:
     module: nn.Module
 
     @property
+    def name(self) -> str:
+        return f"{self.model}.{self.path}"
+
+    @property
     def parameters(self) -> tuple[str, ...]:
-        return tuple(f"{self.path}.{name}" for name, _ in self.module.named_parameters(recurse=False))
+        return tuple(f"{self.name}.{name}" for name, _ in self.module.named_parameters(recurse=False))
 
 
 def spots(task: Task, *types: type) -> list[Spot]:
@@ -111,7 +115,7 @@ def spots(task: Task, *types: type) -> list[Spot]:
 
 
 def seams(task: Task) -> list[Spot]:
-    """Modules without children, called once per forward pass, whose answer has samples first and floats in the last axis."""
+    """Modules without children, called once per forward pass, that answer floats with the samples on the first axis."""
     found: dict[nn.Module, list[bool]] = {}
 
     def note(module, _given, answer):

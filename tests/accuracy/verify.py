@@ -10,7 +10,7 @@ import torch
 from .training import Training
 from .truth import Harm, Truth
 
-LEARNT = 0.8  # a healthy run ends below this part of what it began with
+LEARNT = 0.75  # a healthy run ends below this part of what it began with
 SPIKE = 8.0  # harm: the loss of one step over the median of those before
 FIRST = 4.0  # harm: the first loss over that of the twin
 AFTER = 8  # steps that are still made once parameters hold NaN or Inf
@@ -46,8 +46,8 @@ def broken(training: Training, loss: float) -> bool:
 
 def measure(training: Training) -> Measured:
     """Runs it to its end, or until there is nothing left to be seen."""
-    task = training.task
-    seen = Measured(training.quality(), math.inf, own_scale=bool(task.lasting) or task.own_loss, own_data=bool(task.lasting))
+    own_data = bool(training.task.lasting)
+    seen = Measured(training.quality(), math.inf, own_scale=own_data or training.task.own_loss, own_data=own_data)
     for step in range(training.recipe.steps):
         try:
             seen.losses.append(float(training.step(step)))
@@ -82,7 +82,7 @@ def median(values: list[float]) -> float:
 
 
 def first_visible(run: Measured, twin: Measured, onset: int) -> int | None:
-    """First step of the fault from which the loss is far above all that the twin shows, or above what was usual before."""
+    """First step of the fault in which the loss is far above all that the twin shows, or above what was usual."""
     ceiling = math.inf if run.own_scale else 3 * max(abs(loss) for loss in twin.losses)
     for step, loss in enumerate(run.losses):
         usual = abs(median(run.losses[max(0, step - 10) : step])) if step >= 3 else math.inf
@@ -94,7 +94,7 @@ def first_visible(run: Measured, twin: Measured, onset: int) -> int | None:
 
 
 def harm(run: Measured, twin: Measured, truth: Truth, enough: float) -> Harm:
-    """Of the kinds of harm the strongest that there is; `enough` is the part of the twin's progress that must be missing."""
+    """Of the kinds of harm the strongest; `enough`: the part of the twin's progress that must be missing."""
     learnt, visible = (run.ratio, twin.ratio), first_visible(run, twin, truth.onset)
     if run.first_bad is not None:
         visible = run.first_bad if visible is None else min(visible, run.first_bad)

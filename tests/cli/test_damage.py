@@ -1,4 +1,4 @@
-"""Files that are no run files, or are damaged: a clear sentence and exit code 2, or what can still be read; no crash."""
+"""Files that are no run files, or are damaged: one sentence and exit code 2, or what can still be read; no crash."""
 
 import json
 import random
@@ -12,6 +12,7 @@ COMMANDS = [["show"], ["explain"], ["events"], ["export", "--what", "sites"], ["
 def acceptable(result, path):
     """Read as well as can be, or refused with a sentence."""
     assert result.returncode in (0, 1, 2), (result.returncode, result.stderr)
+    assert "Sanitizer" not in result.stderr and "runtime error" not in result.stderr, result.stderr
     if result.returncode == 2 and not result.stdout:
         assert result.stderr.startswith("firstfault: ") and len(result.stderr.splitlines()) == 1, result.stderr
 
@@ -48,6 +49,15 @@ def test_what_is_no_run_file_is_refused_with_one_sentence(native, runs, tmp_path
     elif kind == "folder":
         path.mkdir()
     refused(native(*command, path), path)
+
+
+def test_a_run_whose_steps_are_lost_is_not_called_healthy(native, runs, tmp_path):
+    path = tmp_path / "lost.ffrun"
+    path.write_bytes(runs["healthy"].read_bytes())
+    with sqlite3.connect(path) as database:
+        database.execute("drop table steps")
+    result = native("check", path)
+    assert result.returncode == 2 and "no step to judge by" in result.stdout and "steps" in result.stderr
 
 
 def test_diff_refuses_when_either_file_is_missing(native, runs, tmp_path):

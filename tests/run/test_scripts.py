@@ -1,4 +1,4 @@
-"""A Python script under `firstfault run` behaves as under `python`: arguments, imports, exit codes, signals, children."""
+"""A Python script under `firstfault run` behaves as under `python`: arguments, imports, exit codes, children."""
 
 import os
 import signal
@@ -76,7 +76,8 @@ def test_modules_beside_the_script_and_if_name_is_main(write, both):
 def test_a_module_with_relative_imports(write, both):
     write("package/__init__.py", "")
     write("package/helpers.py", "def twice(x): return 2 * x")
-    write("package/train.py", "import sys\nfrom .helpers import twice\nprint(twice(21), __name__, __package__, sys.argv[1:])")
+    program = "import sys\nfrom .helpers import twice\nprint(twice(21), __name__, __package__, sys.argv[1:])"
+    write("package/train.py", program)
     write("package/__main__.py", "from . import train")
     assert both("-m", "package.train", "--lr", "3").stdout.startswith("42 __main__ package ['--lr', '3']")
     assert both("-m", "package").stdout.startswith("42 package.train")
@@ -139,7 +140,8 @@ def test_a_hook_for_exceptions_and_atexit_functions_of_the_script_run_as_without
 
 
 def test_standard_input_and_output_are_the_scripts_own(write, both):
-    script = write("train.py", "import sys; data = sys.stdin.read(); print(len(data), sys.stdout.isatty()); print(data)")
+    program = "import sys; data = sys.stdin.read(); print(len(data), sys.stdout.isatty()); print(data)"
+    script = write("train.py", program)
     assert both(script, stdin="some\ntext\n").stdout == "10 False\nsome\ntext\n\n"
 
 

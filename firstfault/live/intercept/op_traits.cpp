@@ -95,6 +95,8 @@ void read_name(OpTraits& traits, std::string_view base) {
   traits.loss = loss_family(base);
   traits.flat = kFlat.count(base);
   traits.routes = base == "topk";
+  traits.subtracts = traits.name == "aten::sub";
+  traits.rescales = traits.mutates && without_foreach(base) == "mul";
   traits.amp_check = base == "_amp_foreach_non_finite_check_and_unscale";
   traits.amp_update = base == "_amp_update_scale";
   if (base == "_ctc_loss") traits.auxiliary = 1u << 1;                       // log_alpha: -Inf by design

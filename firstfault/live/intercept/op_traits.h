@@ -77,8 +77,10 @@ struct OpTraits {
   bool reads_out = false;     ///< gives a number to the program: tensor.item()
   Nonlinearity nonlinearity = Nonlinearity::none;
   LossFamily loss = LossFamily::none;
-  bool flat = false;        ///< its derivative is 0 everywhere: round, sign, argmax
-  bool routes = false;      ///< topk
+  bool flat = false;    ///< its derivative is 0 everywhere: round, sign, argmax
+  bool routes = false;  ///< topk
+  bool subtracts = false;
+  bool rescales = false;    ///< multiplies in place, as clipping does with gradients
   bool amp_check = false;   ///< GradScaler's check for non-finite gradients
   bool amp_update = false;  ///< GradScaler's update, the end of a step
 

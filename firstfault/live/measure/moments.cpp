@@ -33,46 +33,65 @@ inline void add_one(double value, Moments& into) {
   into.absmax = std::max(into.absmax, std::abs(value));
 }
 
-// Four pairs of accumulators: the additions of one do not wait for those of another.
-void moments_f32(const float* HWY_RESTRICT data, std::size_t n, Moments& into) {
-  const hn::ScalableTag<double> dd;
-  const hn::Rebind<float, decltype(dd)> df;
+inline void add_float(float value, Moments& into) {
+  std::uint32_t word;
+  std::memcpy(&word, &value, sizeof(word));
+  constexpr std::uint32_t kExponent = 0x7F80'0000;
+  if ((word & kExponent) == kExponent) {
+    ++into.nonfinite;
+  } else {
+    add_one(value, into);
+  }
+}
+
+#if HWY_TARGET == HWY_SCALAR
+void moments_block_f32(const float* HWY_RESTRICT data, std::size_t n, Moments& into) {
+  for (std::size_t i = 0; i < n; ++i) add_float(data[i], into);
+}
+#else
+// Counts are kept per lane, as sums of the -1 that a mask is: a block is short enough for them not to wrap.
+void moments_block_f32(const float* HWY_RESTRICT data, std::size_t n, Moments& into) {
+  const hn::ScalableTag<float> df;
   const hn::RebindToUnsigned<decltype(df)> du;
-  const std::size_t lanes = hn::Lanes(dd);
+  const hn::RebindToSigned<decltype(df)> di;
+  const hn::Repartition<double, decltype(df)> dd;
+  const hn::Half<decltype(df)> dh;
+  const std::size_t lanes = hn::Lanes(df);
   const auto exponent = hn::Set(du, 0x7F80'0000u);
   auto sum0 = hn::Zero(dd), sum1 = sum0, squares0 = sum0, squares1 = sum0;
   auto absmax = hn::Zero(df);
-  std::size_t bad = 0, zeros = 0, i = 0;
-  const auto add = [&](std::size_t at, auto& sum, auto& squares) HWY_ATTR {
-    const auto raw = hn::LoadU(df, data + at);
-    const auto is_bad = hn::MaskFromVec(
-        hn::BitCast(df, hn::VecFromMask(du, hn::Eq(hn::And(hn::BitCast(du, raw), exponent), exponent))));
-    const auto value = hn::IfThenZeroElse(is_bad, raw);
-    bad += hn::CountTrue(df, is_bad);
-    zeros += hn::CountTrue(df, hn::Eq(value, hn::Zero(df)));
+  auto bad = hn::Zero(di), zeros = bad;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto raw = hn::LoadU(df, data + i);
+    const auto is_bad = hn::Eq(hn::And(hn::BitCast(du, raw), exponent), exponent);
+    const auto bad_lanes = hn::VecFromMask(du, is_bad);
+    const auto value = hn::BitCast(df, hn::AndNot(bad_lanes, hn::BitCast(du, raw)));
+    bad = hn::Sub(bad, hn::BitCast(di, bad_lanes));
+    zeros = hn::Sub(zeros, hn::BitCast(di, hn::VecFromMask(df, hn::Eq(value, hn::Zero(df)))));
     absmax = hn::Max(absmax, hn::Abs(value));
-    const auto wide = hn::PromoteTo(dd, value);
-    sum = hn::Add(sum, wide);
-    squares = hn::MulAdd(wide, wide, squares);
-  };
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    add(i, sum0, squares0);
-    add(i + lanes, sum1, squares1);
+    const auto low = hn::PromoteTo(dd, hn::LowerHalf(dh, value));
+    const auto high = hn::PromoteTo(dd, hn::UpperHalf(dh, value));
+    sum0 = hn::Add(sum0, low);
+    sum1 = hn::Add(sum1, high);
+    squares0 = hn::MulAdd(low, low, squares0);
+    squares1 = hn::MulAdd(high, high, squares1);
   }
-  into.nonfinite += static_cast<std::int64_t>(bad);
-  into.zeros += static_cast<std::int64_t>(zeros - bad);
+  const auto bad_count = static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(di, bad)));
+  into.nonfinite += bad_count;
+  into.zeros += hn::GetLane(hn::SumOfLanes(di, zeros)) - bad_count;
   into.sum += hn::GetLane(hn::SumOfLanes(dd, hn::Add(sum0, sum1)));
   into.squares += hn::GetLane(hn::SumOfLanes(dd, hn::Add(squares0, squares1)));
   into.absmax = std::max<double>(into.absmax, hn::GetLane(hn::MaxOfLanes(df, absmax)));
-  for (; i < n; ++i) {
-    std::uint32_t word;
-    std::memcpy(&word, data + i, sizeof(word));
-    if ((word & 0x7F80'0000u) == 0x7F80'0000u) {
-      ++into.nonfinite;
-    } else {
-      add_one(data[i], into);
-    }
-  }
+  for (; i < n; ++i) add_float(data[i], into);
+}
+
+#endif
+
+void moments_f32(const float* HWY_RESTRICT data, std::size_t n, Moments& into) {
+  constexpr std::size_t kBlock = 1 << 20;
+  for (; n > kBlock; data += kBlock, n -= kBlock) moments_block_f32(data, kBlock, into);
+  moments_block_f32(data, n, into);
 }
 
 void moments_f64(const double* HWY_RESTRICT data, std::size_t n, Moments& into) {

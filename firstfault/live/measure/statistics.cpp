@@ -45,6 +45,30 @@ void add_any_run(const Memory& memory, const std::byte* data, std::int64_t n, Mo
   with_element(memory.type, [&](auto element) { add_run<decltype(element)>(data, n, into); });
 }
 
+float finite_or_nan(float value) { return std::isfinite(value) ? value : kNaN32; }
+
+// The same places as below, for what most parameters are.
+std::size_t sample_floats(const Memory& memory, std::span<float> into) {
+  constexpr std::int64_t kRun = 8;
+  const auto* data = reinterpret_cast<const float*>(memory.data);
+  const auto room = static_cast<std::int64_t>(into.size());
+  if (memory.numel <= room) {
+    std::copy_n(data, memory.numel, into.data());
+  } else {
+    const auto runs = std::max<std::int64_t>(1, room / kRun);
+    const auto stride = memory.numel / runs;
+    for (std::int64_t run = 0; run < runs; ++run) {
+      const auto length = run + 1 < runs ? kRun : room - (runs - 1) * kRun;
+      std::copy_n(data + run * stride, std::min(length, kRun), into.data() + run * kRun);
+    }
+    into = into.first(static_cast<std::size_t>(runs * kRun));
+  }
+  const auto count = std::min(memory.numel, static_cast<std::int64_t>(into.size()));
+  for (std::int64_t i = 0; i < count; ++i)
+    into[static_cast<std::size_t>(i)] = finite_or_nan(into[static_cast<std::size_t>(i)]);
+  return static_cast<std::size_t>(count);
+}
+
 std::int64_t offset_of(const Memory& memory, std::int64_t logical, std::int64_t without = -1) {
   std::int64_t offset = 0;
   for (auto d = static_cast<std::int64_t>(memory.sizes.size()); d-- > 0;) {
@@ -76,6 +100,7 @@ std::size_t sample_into(const at::Tensor& tensor, std::span<float> into) {
   const auto memory = memory_of(tensor);
   if (!memory || memory->numel == 0 || into.empty()) return 0;
   constexpr std::int64_t kRun = 8;
+  if (memory->type == at::kFloat && memory->dense) return sample_floats(*memory, into);
   const auto bytes = static_cast<std::int64_t>(c10::elementSize(memory->type));
   const auto wanted = std::min<std::int64_t>(memory->numel, static_cast<std::int64_t>(into.size()));
   const auto runs = std::max<std::int64_t>(1, wanted / kRun);
@@ -113,6 +138,11 @@ void read_grid(const at::Tensor& tensor, const GridShape& shape, Grid& into) {
     for (std::int64_t r = 0; r < into.rows; ++r) {
       const auto other = (r * others / into.rows + shape.shift) % others;
       const auto base = offset_of(*memory, other, channel_dim);
+      if (memory->type == at::kFloat && channel_stride == 1 && into.every_channel) {
+        const auto* row = reinterpret_cast<const float*>(memory->data) + base;
+        out = std::transform(row, row + into.channels, out, [](float value) { return finite_or_nan(value); });
+        continue;
+      }
       for (std::int64_t c = 0; c < into.channels; ++c) {
         const auto offset = base + c * channels / into.channels * channel_stride;
         *out++ = finite_or_nan<Element>(memory->data + offset * bytes);

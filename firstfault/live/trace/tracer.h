@@ -46,8 +46,9 @@ class Tracer final : public intercept::Listener {
   /// While paused nothing is looked at, and what was known of tensors that are written is forgotten.
   void pause(bool paused) { paused_.store(paused); }
   void set_names(std::vector<std::string> modules, std::vector<NamedTensor> tensors);
-  /// Observation has ended: a step that is still open is judged as it stands.
-  void finish();
+  /// Observation has ended: a step that is still open is judged as it stands. `died`: the program ended by an error, to
+  /// which bad values may have led that went into nothing else.
+  void finish(bool died = false);
 
   /// nullopt: no op seen here produced the tensor. `stopped`: observation has ended.
   std::optional<Diagnosis> diagnose(const at::Tensor& whole, bool stopped);
@@ -155,6 +156,7 @@ class Tracer final : public intercept::Listener {
   void check_buffers();
   void check_optimizer_state();
   void check_roots();
+  void check_loose_ends();
   void end_step();
   void forget_values(std::int64_t step);
 

@@ -306,8 +306,25 @@ void Tracer::roll_graph() {
   nodes_end_.store(graph_.end(), kRelaxed);
 }
 
-void Tracer::finish() {
+// Values that still live and that no op has read.
+void Tracer::check_loose_ends() {
+  std::vector<bool> read(graph_.size());
+  for (auto id = graph_.first(); id < graph_.end(); ++id) {
+    for (const Edge& edge : graph_[id].inputs) {
+      if (graph_.has(edge.node)) read[static_cast<std::size_t>(edge.node - graph_.first())] = true;
+    }
+  }
+  slots_.for_each_living_bad([&](const Slot& slot) {
+    if (!graph_.has(slot.node) || read[static_cast<std::size_t>(slot.node - graph_.first())]) return;
+    const Node& node = graph_[slot.node];
+    if (node.step == step_ && !node.intended && node.absorbers.empty())
+      hits_.push_back({slot.node, "the end of the run"});
+  });
+}
+
+void Tracer::finish(bool died) {
   const std::lock_guard lock(intercept::observer_mutex());
+  if (died && !step_pending_.load(kRelaxed) && hits_.empty() && roots_.empty()) check_loose_ends();
   if (guessed_optimizer_.load(kRelaxed)) return end_optimizer();
   if (!step_pending_.load(kRelaxed)) end_step();
 }

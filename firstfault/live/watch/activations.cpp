@@ -11,7 +11,7 @@ namespace {
 using intercept::Nonlinearity;
 using measure::Grid;
 
-constexpr std::int64_t kMaxElements = 8192;
+constexpr std::int64_t kMaxElements = 4096;
 constexpr std::int64_t kMaxChannels = 256;
 
 float of_row(const Grid& grid, std::int64_t row, std::int64_t channel) {
@@ -54,35 +54,41 @@ std::int64_t channel_dim(const at::Tensor& tensor) { return tensor.dim() >= 4 ? 
 Health health_of(const Grid& grid) {
   Health health;
   health.nonfinite = 0;
-  double sum = 0, squares = 0, between = 0, absmax = 0;
-  std::int64_t finite = 0, zeros = 0;
-  for (std::int64_t c = 0; c < grid.channels; ++c) {
-    double channel_sum = 0, channel_squares = 0;
+  struct Channel {
+    double sum = 0, squares = 0;
     std::int64_t count = 0;
-    for (std::int64_t r = 0; r < grid.rows; ++r) {
-      const double value = of_row(grid, r, c);
-      if (std::isnan(value)) continue;
-      ++count;
-      zeros += value == 0;
-      channel_sum += value;
-      channel_squares += value * value;
-      absmax = std::max(absmax, std::abs(value));
+  };
+  std::vector<Channel> channels(static_cast<std::size_t>(grid.channels));
+  float absmax = 0;
+  std::int64_t zeros = 0;
+  const float* value = grid.values.data();
+  for (std::int64_t r = 0; r < grid.rows; ++r) {
+    for (Channel& channel : channels) {
+      const float one = *value++;
+      if (std::isnan(one)) continue;
+      zeros += one == 0;
+      absmax = std::max(absmax, std::abs(one));
+      channel.sum += one;
+      channel.squares += static_cast<double>(one) * one;
+      ++channel.count;
     }
-    if (count > 1) {
-      const double mean = channel_sum / static_cast<double>(count);
-      between += std::max(0.0, channel_squares - mean * channel_sum);
-    }
-    finite += count;
-    sum += channel_sum;
-    squares += channel_squares;
   }
-  if (finite == 0) return health;
-  const auto n = static_cast<double>(finite);
-  health.rms = static_cast<float>(std::sqrt(squares / n));
-  health.absmax = static_cast<float>(absmax);
-  health.mean = static_cast<float>(sum / n);
+  Channel all;
+  double between = 0;
+  for (const Channel& channel : channels) {
+    all.sum += channel.sum;
+    all.squares += channel.squares;
+    all.count += channel.count;
+    if (channel.count < 2) continue;
+    between += std::max(0.0, channel.squares - channel.sum * channel.sum / static_cast<double>(channel.count));
+  }
+  if (all.count == 0) return health;
+  const auto n = static_cast<double>(all.count);
+  health.rms = static_cast<float>(std::sqrt(all.squares / n));
+  health.absmax = absmax;
+  health.mean = static_cast<float>(all.sum / n);
   health.zeros = static_cast<float>(static_cast<double>(zeros) / n);
-  if (grid.rows >= 4 && squares > 0) health.varies = static_cast<float>(std::sqrt(between / squares));
+  if (grid.rows >= 4 && all.squares > 0) health.varies = static_cast<float>(std::sqrt(between / all.squares));
   return health;
 }
 

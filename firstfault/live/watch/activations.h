@@ -20,7 +20,7 @@ inline constexpr float kTanhFlat = 0.97f;
 inline constexpr float kSigmoidFlat = 0.03f;
 inline constexpr float kSoftmaxFlat = 0.99f;  ///< the largest of a row
 
-/// Samples at most 8,192 elements of an output a step, others each time. Not thread-safe.
+/// Samples at most 4,096 elements (softmax: 8 rows) of an output a step, others each time. Not thread-safe.
 class Activations {
  public:
   /// `site` identifies the place over the steps. `softmax_dim` is read for softmax only.

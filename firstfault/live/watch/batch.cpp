@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "firstfault/live/measure/scan.h"
 #include "firstfault/live/measure/statistics.h"
 
 namespace firstfault::watch {
@@ -35,7 +36,9 @@ Health batch_health(const at::Tensor& tensor, float usual) {
   Health health;
   const auto moments = measure::moments_of(tensor);
   if (moments.elements == 0) return health;
-  health.nonfinite = moments.nonfinite;
+  // -Inf alone is a mask.
+  const bool is_mask = moments.nonfinite > 0 && measure::scan(tensor) == kNegInf;
+  health.nonfinite = is_mask ? 0 : moments.nonfinite;
   health.rms = static_cast<float>(moments.rms());
   health.absmax = static_cast<float>(moments.absmax);
   health.mean = static_cast<float>(moments.mean());

@@ -104,7 +104,7 @@ void FactFinder::look(const Frame& frame, const at::Tensor& output, const std::s
     add(std::move(fact));
   }
   // The difference of prediction and target by hand.
-  if (op.name == "aten::sub" && module.empty()) {
+  if (op.subtracts && module.empty()) {
     const auto [a, b] = first_two(frame);
     if (!a || !b || a->tensor.requires_grad() == b->tensor.requires_grad()) return;
     const auto larger = std::max(a->tensor.dim(), b->tensor.dim());
@@ -183,6 +183,10 @@ void FactFinder::look_at_softmax(const Frame& frame, const at::Tensor& output, c
   double largest = 0;
   for (const double value : grid_.values) largest = std::isnan(value) ? largest : std::max(largest, std::abs(value));
   fact.numbers["logit_max"] = largest;
+  // What it was at first stays beside what it is.
+  const auto& first = first_attention_.try_emplace(module, fact.numbers).first->second;
+  fact.numbers["entropy_first"] = first.at("entropy");
+  fact.numbers["logit_max_first"] = first.at("logit_max");
   add(std::move(fact));
 }
 

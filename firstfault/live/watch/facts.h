@@ -35,6 +35,7 @@ class FactFinder {
   void look_at_router(const intercept::Frame& frame, const std::string& module);
 
   std::map<std::tuple<FactKind, std::string, std::string, std::string>, Fact> fresh_;
+  std::map<std::string, std::map<std::string, double>> first_attention_;  ///< by module
   std::int64_t half_zeros_ = 0, half_elements_ = 0;
   measure::Grid grid_;
 };

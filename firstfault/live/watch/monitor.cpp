@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "firstfault/live/measure/scan.h"
+#include "firstfault/live/trace/evidence/collect.h"
 #include "firstfault/live/trace/tracer_detail.h"
 #include "firstfault/live/watch/batch.h"
 
@@ -48,7 +49,7 @@ std::uintptr_t signature_of(const at::Tensor& tensor) {
 Site site_of(SiteRole role, const at::Tensor& tensor) {
   Site site;
   site.role = role;
-  site.dtype = c10::toString(tensor.scalar_type());
+  site.dtype = trace::evidence::dtype_name(tensor.scalar_type());
   site.shape = tensor.sizes().vec();
   return site;
 }
@@ -111,8 +112,7 @@ void Monitor::look_at_scaler(const Frame& frame) {
 
 // clip_grad_norm_ multiplies by a coefficient of at most 1, also where it need not.
 void Monitor::look_at_clipping(const Frame& frame) {
-  const auto base = intercept::base_name(frame.traits->name);
-  if ((base != "mul" && base != "_foreach_mul") || !frame.traits->mutates || frame.inputs.empty()) return;
+  if (!frame.traits->rescales || frame.inputs.empty()) return;
   if (in_optimizer_.load(kRelaxed)) return;
   const double coefficient = single_value(frame, 1);
   if (!(coefficient > 0 && coefficient <= 1)) return;
@@ -137,10 +137,13 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   look_at_batch(frame);
   const at::Tensor* output = first_output(frame, record);
   if (!output || !output->has_storage() || !output->is_floating_point()) return;
-  const bool measured = op.nonlinearity != Nonlinearity::none && output->requires_grad();
-  const bool half = output->itemsize() == 2;
+  const bool measuring = measuring_.load(kRelaxed);
+  const bool measured = measuring && op.nonlinearity != Nonlinearity::none && output->requires_grad();
+  const bool half = measuring && output->itemsize() == 2;
   const bool scalar = output->numel() == 1 && output->requires_grad();
-  const bool told = op.loss != intercept::LossFamily::none || op.flat || op.routes || half || op.name == "aten::sub";
+  const bool told =
+      measuring && (op.loss != intercept::LossFamily::none || op.flat || op.routes || half || op.subtracts);
+  const bool is_loss = measuring && op.loss != intercept::LossFamily::none;
   if (!measured && !told && !scalar) return;
   const auto place = trace::place_of(frame);
   const auto module = place >= 0 ? tracer_.places().module_of(place) : -1;
@@ -151,8 +154,9 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   if (module >= 0) order_of(module);
   if (scalar) remember_scalar(frame, *output);
   if (measured) measure_activation(frame, *output, {module, after});
+  if (is_loss && output->numel() == 1) loss_op_value_ = measure::value_at(*output, 0);
   if (told || measured) facts_.look(frame, *output, module_name(module));
-  const Input* prediction = op.loss != intercept::LossFamily::none ? first_operand(frame) : nullptr;
+  const Input* prediction = is_loss ? first_operand(frame) : nullptr;
   if (prediction && prediction->tensor.requires_grad()) measure_prediction(prediction->tensor);
 }
 
@@ -238,6 +242,8 @@ void Monitor::measure_batch(const at::Tensor& tensor, SiteRole role) {
 void Monitor::note_backward(const Frame& frame) {
   const std::lock_guard lock(mutex_);
   const Scalar& scalar = scalars_[static_cast<std::size_t>(frame.sequence) % scalars_.size()];
+  batch_seen_.clear();  // the next micro-batch may lie where this one did
+  batch_full_.store(false, kRelaxed);
   root_pending_ = true;
   pending_root_ = scalar.sequence == frame.sequence ? scalar : Scalar{};
 }
@@ -251,6 +257,7 @@ void Monitor::note_accumulation() {
   ++row_.backwards;
   if (pending_root_.op) {
     roots_.push_back(pending_root_.value);
+    if (loss_op_value_ != 0) loss_factor_ = pending_root_.value / loss_op_value_;
     root_op_ = pending_root_.op;
   }
 }

@@ -123,6 +123,7 @@ class Monitor final : public intercept::Listener {
   std::atomic<bool> half_seen_{false};
   std::atomic<bool> in_optimizer_{false};
   std::atomic<bool> ordering_{true};
+  std::atomic<bool> measuring_{true};  ///< activations and what losses are given, in this step
   std::atomic<bool> batch_full_{false};
   std::atomic<std::uint64_t> settled_{0};  ///< steps of the tracer that have a row
   pid_t process_ = 0;
@@ -150,6 +151,8 @@ class Monitor final : public intercept::Listener {
   bool root_pending_ = false;       ///< it has not reached a parameter yet
   const intercept::OpTraits* root_op_ = nullptr;
   bool loss_given_ = false;
+  double loss_op_value_ = 0;                ///< what the last loss op gave
+  double loss_factor_ = StepRow::kUnknown;  ///< by which the program multiplied that before backward()
   std::int64_t accumulations_ = 0;
   bool amp_checked_ = false, stepped_ = false;
   double loss_scale_ = StepRow::kUnknown;

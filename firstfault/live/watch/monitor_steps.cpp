@@ -7,13 +7,15 @@
 #include <unistd.h>
 
 #include "firstfault/live/measure/statistics.h"
+#include "firstfault/live/trace/evidence/collect.h"
 #include "firstfault/live/watch/monitor.h"
 
 namespace firstfault::watch {
 namespace {
 
 constexpr std::int64_t kEveryStepUntil = 8, kThenEvery = 8;
-constexpr std::int64_t kMostOrigins = 64;  // each costs resolving a stack
+constexpr std::int64_t kMeasureEveryStepUntil = 64, kThenMeasureEvery = 4;  // activations
+constexpr std::int64_t kMostOrigins = 64;                                   // each costs resolving a stack
 
 bool is_unknown(double value) { return std::isnan(value); }
 
@@ -107,7 +109,9 @@ void Monitor::before_step(std::int32_t optimizer, const std::vector<GroupNumbers
     row_.gradients_left_over = parameters_.left_over(optimizer);
     for (std::size_t i = 0; i < groups.size(); ++i) {
       double& known = state_steps_[{optimizer, i}];
-      if (known > 0 && groups[i].state_steps == 0) row_.reset_state = true;
+      // Gone, or set to 0: then the bias correction of Adam no longer fits.
+      const bool zeroed = known > 0 && smallest_root(groups[i].second_moments) == 0;
+      if ((known > 0 && groups[i].state_steps == 0) || zeroed) row_.reset_state = true;
       known = is_unknown(groups[i].state_steps) ? 0 : groups[i].state_steps;
     }
     parameters_.before_step(optimizer);
@@ -163,7 +167,9 @@ void Monitor::put_groups(std::int32_t optimizer, const std::vector<GroupNumbers>
 
 void Monitor::put_parameters(std::int32_t optimizer) {
   StepSums sums;
-  for (const Measured& one : parameters_.after_step(optimizer, !observing_, sums)) {
+  // The tracer has seen every write; where it has not, all are looked at now and then.
+  const bool scan = !observing_ && (step_ < kEveryStepUntil || step_ % kThenEvery == 0);
+  for (const Measured& one : parameters_.after_step(optimizer, scan, sums)) {
     const auto& tracked = parameters_.all()[static_cast<std::size_t>(one.parameter)];
     const auto put_as = [&](SiteRole role, const Health& health) {
       if (!health.seen()) return;
@@ -192,7 +198,7 @@ Site Monitor::parameter_site(SiteRole role, const Parameters::Tracked& tracked) 
   site.role = role;
   site.module = module_name(tracked.module);
   site.name = tracked.name;
-  site.dtype = c10::toString(tracked.tensor.scalar_type());
+  site.dtype = trace::evidence::dtype_name(tracked.tensor.scalar_type());
   site.shape = tracked.tensor.sizes().vec();
   // Where no forward was seen, by place in the model: modules are listed in the order of their definition.
   site.order = tracked.module < 0                                  ? -1
@@ -283,7 +289,11 @@ void Monitor::finish_row() {
   row_.step = step_++;
   row_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   if (!stepped_ && amp_checked_) row_.skipped = true;
-  for (Fact& fact : facts_.take(row_.step, loss_scale_)) recorder_.fact(fact);
+  for (Fact& fact : facts_.take(row_.step, loss_scale_)) {
+    const double factor = loss_factor_ / (row_.loss_scale > 0 ? row_.loss_scale : 1);
+    if (fact.kind == FactKind::loss_op && std::isfinite(factor)) fact.numbers["factor"] = factor;
+    recorder_.fact(fact);
+  }
   if (row_.loss_state == StepRow::Loss::unknown) {
     waiting_ = std::move(row_);
   } else {
@@ -292,6 +302,7 @@ void Monitor::finish_row() {
   const bool all_ran = std::none_of(order_.begin(), order_.end(), [](std::int32_t order) { return order < 0; });
   constexpr std::int64_t kAskFor = 4;
   ordering_.store(!all_ran && step_ < kAskFor, std::memory_order_relaxed);
+  measuring_.store(step_ < kMeasureEveryStepUntil || step_ % kThenMeasureEvery == 0, std::memory_order_relaxed);
   begin_row();
 }
 
@@ -299,6 +310,8 @@ void Monitor::begin_row() {
   row_ = StepRow{};
   row_open_ = loss_given_ = stepped_ = amp_checked_ = root_pending_ = false;
   roots_.clear();
+  loss_op_value_ = 0;
+  loss_factor_ = StepRow::kUnknown;
   accumulations_ = 0;
   parameters_.end_step();
   batch_seen_.clear();
@@ -332,6 +345,8 @@ void Monitor::record_origins() {
     if (origin.outcome != Outcome::fault && origin.outcome != Outcome::swallowed) continue;
     if (recorded_origins_++ < kMostOrigins) recorder_.origin(std::move(origin));
   }
+  constexpr std::int64_t kWaitFor = 4;  // a program that goes on with NaN is not slowed down
+  if (recorded_origins_ <= kWaitFor) recorder_.flush();
 }
 
 void Monitor::close(RunState state) {
@@ -339,7 +354,7 @@ void Monitor::close(RunState state) {
   const bool was_running = running_.exchange(false);
   try {
     if (observing_.exchange(false)) intercept::stop_observing();
-    if (was_running && options_.level != Level::gradients) tracer_.finish();
+    if (was_running && options_.level != Level::gradients) tracer_.finish(state == RunState::died);
     settle_steps();
     const Run traced = tracer_.run();
     const std::lock_guard lock(mutex_);

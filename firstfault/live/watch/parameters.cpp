@@ -19,19 +19,19 @@ struct Sums {
   bool bad = false;
 };
 
+// What is not finite is NaN in a sample: it counts as nothing.
 Sums sums_of(std::span<const float> sample) {
   Sums sums;
-  for (const double value : sample) {
-    if (std::isnan(value)) {
-      sums.bad = true;
-      continue;
-    }
-    ++sums.count;
+  for (const float one : sample) {
+    const bool good = one == one;
+    const double value = good ? one : 0;
+    sums.count += good;
     sums.squares += value * value;
     sums.sum += value;
     sums.absmax = std::max(sums.absmax, std::abs(value));
-    sums.zeros += value == 0;
+    sums.zeros += one == 0;
   }
+  sums.bad = sums.count < static_cast<std::int64_t>(sample.size());
   return sums;
 }
 
@@ -41,10 +41,11 @@ float cosine(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size()) return Health::kAbsent;
   double dot = 0, aa = 0, bb = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) || std::isnan(b[i])) continue;
-    dot += static_cast<double>(a[i]) * b[i];
-    aa += static_cast<double>(a[i]) * a[i];
-    bb += static_cast<double>(b[i]) * b[i];
+    const bool good = a[i] == a[i] && b[i] == b[i];
+    const double x = good ? a[i] : 0, y = good ? b[i] : 0;
+    dot += x * y;
+    aa += x * x;
+    bb += y * y;
   }
   return aa > 0 && bb > 0 ? static_cast<float>(dot / std::sqrt(aa * bb)) : Health::kAbsent;
 }

@@ -13,7 +13,7 @@
 namespace firstfault::watch {
 
 /// Samples of this many elements stand for a parameter where the whole would cost too much.
-inline constexpr std::size_t kSample = 512;
+inline constexpr std::size_t kSample = 256;
 
 /// What a caller knows about one parameter group at the moment of a step.
 struct GroupNumbers {

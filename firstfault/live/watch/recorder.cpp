@@ -1,5 +1,6 @@
 #include "firstfault/live/watch/recorder.h"
 
+#include <chrono>
 #include <cstdio>
 
 #include "firstfault/base/error.h"
@@ -66,6 +67,11 @@ void Recorder::counts(std::int64_t ops, std::vector<Uninspected> uninspected) {
   if (file_) file_->set_uninspected(uninspected);
   history_.set_ops(ops);
   history_.set_uninspected(std::move(uninspected));
+}
+
+void Recorder::flush() {
+  constexpr std::chrono::milliseconds kLimit{200};
+  if (file_) file_->flush(kLimit);
 }
 
 void Recorder::close(RunState state) {

@@ -27,6 +27,8 @@ class Recorder {
   void origin(Origin origin);
   void warning(const std::string& text);
   void counts(std::int64_t ops, std::vector<Uninspected> uninspected);
+  /// Waits a moment until the run file holds all of that: after a fault the process may not live.
+  void flush();
   void close(RunState state);
 
   /// "" where there is none.

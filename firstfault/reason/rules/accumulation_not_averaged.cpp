@@ -7,9 +7,18 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr int kBackwards = 4;  ///< two or three are as often the parts of a loss
-constexpr double kLikely = 0.9;
+constexpr int kBackwards = 4;        ///< two or three are as often the parts of a loss
+constexpr std::int64_t kOnset = 30;  ///< a step that is too large shows within the first ones
+constexpr int kMany = 8;
+constexpr double kLikely = 0.92;
+constexpr double kFew = 0.6;
 constexpr double kScaledAtRoot = 0.3;  ///< the loss came out of a division or a product, perhaps by 1/k
+
+/// Such an optimizer divides by the size of the gradients: k times the gradient makes the same step.
+bool adaptive(const Reading& reading) {
+  const auto& optimizers = reading.run().setup.optimizers;
+  return std::any_of(optimizers.begin(), optimizers.end(), [](const OptimizerInfo& one) { return one.type != "SGD"; });
+}
 
 bool scaled_at_root(const Reading& reading) {
   const Fact* fact = reading.fact(FactKind::loss_op);
@@ -17,14 +26,15 @@ bool scaled_at_root(const Reading& reading) {
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
-  if (!reading.harm().grew) return std::nullopt;
+  if (!reading.harm().grew || reading.harm().onset > kOnset || adaptive(reading)) return std::nullopt;
   const auto rows = reading.healthy_rows();
   if (rows.empty()) return std::nullopt;
   int fewest = rows.front()->backwards;
   for (const StepRow* row : rows) fewest = std::min(fewest, row->backwards);
   if (fewest < kBackwards) return std::nullopt;
-  Hypothesis result =
-      reading.about_growth("accumulation_not_averaged", scaled_at_root(reading) ? kScaledAtRoot : kLikely);
+  Hypothesis result = reading.about_growth("accumulation_not_averaged", scaled_at_root(reading) ? kScaledAtRoot
+                                                                        : fewest < kMany        ? kFew
+                                                                                                : kLikely);
   const std::string count = std::to_string(fewest);
   result.description = count + " backward passes are added up before each update, and the loss is not divided by " +
                        count + ": the gradient is " + count +
@@ -36,8 +46,10 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 }
 
 std::string condition() {
-  return "the run diverged, with " + std::to_string(kBackwards) +
-         " or more backward passes in every step; less sure where the loss comes out of a division or product";
+  return "the run diverged, beginning within its first " + std::to_string(kOnset) + " steps, with " +
+         std::to_string(kBackwards) +
+         " or more backward passes in every step and an optimizer that does not divide by the size of the gradients; "
+         "less sure where the loss comes out of a division or product";
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ TEST(AccumulationNotAveraged, IsTheCauseOfADivergenceWithManyBackwardsPerStep) {
 }
 
 TEST(AccumulationNotAveraged, StepsBackWhereTheLossWasDivided) {
-  Run run = accumulating(diverging(0, 4, 100), 32);
+  auto run = accumulating(diverging(0, 4, 100), 32);
   add_fact(run, FactKind::loss_op, 5).op = "aten::div";
   EXPECT_EQ(hypotheses(run).front().cause, "lr_too_high");
 }

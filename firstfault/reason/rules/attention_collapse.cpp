@@ -9,7 +9,16 @@ namespace {
 constexpr double kEntropy = 0.01;  ///< of ln(keys)
 constexpr double kScore = 100;     ///< largest attention score
 constexpr std::int64_t kSteps = 20;
-constexpr double kLikely = 0.6;
+constexpr double kLearnt = 0.5;  ///< last loss over first: what learns this much may attend as it likes
+constexpr double kLargeUpdate = 0.1;
+constexpr double kLikely = 0.91;
+constexpr double kPerhaps = 0.3;
+
+/// Updates this large drive attention there: then they are the cause.
+bool thrown_about(const Reading& reading) {
+  const Series update = reading.series(&StepRow::update_ratio);
+  return !update.empty() && quantile(values_of(update), 0.9) >= kLargeUpdate;
+}
 
 bool collapsed(const Fact& fact) {
   const double entropy = Reading::number(fact, "entropy");
@@ -21,14 +30,15 @@ bool collapsed(const Fact& fact) {
 std::optional<Hypothesis> judge(const Reading& reading) {
   const bool calm = reading.harm().kind == Harm::Kind::none;
   const Learning learning = reading.learning();
-  if (calm && (learning == Learning::improves || learning == Learning::unknown)) return std::nullopt;
+  if (calm && learning == Learning::unknown) return std::nullopt;
   if (reading.harm().kind == Harm::Kind::fault && !reading.harm().grew) return std::nullopt;
   for (const Fact& fact : reading.run().facts) {
     if (fact.kind != FactKind::attention || !collapsed(fact)) continue;
+    if (calm && learning == Learning::improves && reading.remaining() < kLearnt) continue;
     Hypothesis result;
     if (!calm) result = reading.about_growth("attention_collapse", kLikely);
     result.cause = "attention_collapse";
-    result.confidence = kLikely;
+    result.confidence = thrown_about(reading) ? kPerhaps : kLikely;
     result.phase = "forward";
     result.module = fact.module;
     result.op = fact.op;

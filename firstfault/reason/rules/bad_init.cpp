@@ -15,8 +15,13 @@ constexpr double kOutput = 2;     ///< rms of the scores: such a loss comes from
 constexpr double kFirstLoss = 0.92;
 constexpr double kGain = 4;  ///< rms * sqrt(fan in); He 1.4, Xavier 1, PyTorch's default 0.58
 constexpr double kGainOverflow = 10;
+constexpr double kAnswer = 20;       ///< rms of an activation or output in the first step over that of the inputs
+constexpr double kGrowing = 1.8;     ///< gain of every layer of a stack that multiplies the signal
+constexpr double kManyLayers = 1e3;  ///< output over input, where no single weight is far too large
+constexpr double kOutsized = 5;      ///< gain of one weight over the median of all
 constexpr double kDiverged = 0.89;
 constexpr double kOverflow = 0.96;
+constexpr double kOnlyOutsized = 0.8;
 constexpr double kZero = 0.85;
 
 /// The scores of the first step.
@@ -89,6 +94,63 @@ std::optional<Hypothesis> too_large(const Reading& reading) {
   return result;
 }
 
+/// One weight far larger than all others, and nothing is learnt.
+std::optional<Hypothesis> outsized(const Reading& reading) {
+  const Learning learning = reading.learning();
+  if (reading.harm().kind != Harm::Kind::none || !(learning == Learning::flat || learning == Learning::worse))
+    return std::nullopt;
+  const auto weight = largest_gain(reading);
+  if (!weight || weight->gain < kGain || weight->gain < kOutsized * usual_gain(reading)) return std::nullopt;
+  Hypothesis result;
+  result.cause = "bad_init";
+  result.confidence = kOnlyOutsized;
+  result.phase = "forward";
+  result.description = "The loss does not improve, and one weight began far larger than the others.";
+  name_weight(reading, *weight, result);
+  return result;
+}
+
+struct Answer {
+  std::int32_t site = -1;
+  double rms = 0;
+  double over = 1;  ///< over the largest input, or 1
+};
+
+/// The model's output in the first step, against its floating-point inputs.
+Answer first_answer(const Reading& reading) {
+  double input = 1;
+  for (const std::int32_t site : reading.sites(SiteRole::input)) {
+    const Series rms = reading.series(site, &Health::rms);
+    if (floating(reading.site(site)) && !rms.empty()) input = std::max(input, rms.front().value);
+  }
+  Answer answer;
+  for (const std::int32_t site : reading.sites(SiteRole::activation)) {
+    const Series rms = reading.series(site, &Health::rms);
+    if (rms.empty() || rms.front().step != 0 || rms.front().value <= answer.rms) continue;
+    answer = {site, rms.front().value, rms.front().value / input};
+  }
+  return answer;
+}
+
+/// Weights of ordinary size give outputs of about the size of the inputs.
+std::optional<Hypothesis> huge_answers(const Reading& reading) {
+  const Answer answer = first_answer(reading);
+  const auto weight = largest_gain(reading);
+  if (answer.over < kAnswer || !weight || weight->gain < kGrowing) return std::nullopt;
+  if (weight->gain < kGain && answer.over < kManyLayers) return std::nullopt;
+  if (reading.harm().kind == Harm::Kind::fault && !reading.harm().grew) return std::nullopt;
+  Hypothesis result;
+  result.cause = "bad_init";
+  result.confidence = kFirstLoss;
+  result.phase = "forward";
+  const std::string text = name_of_site(reading.site(answer.site)) + " has an rms of " + brief(answer.rms) +
+                           " in the first step, " + brief(answer.over) + " times what goes in";
+  result.description = "The signal grows on its way through the network before anything was learnt: " + text + ".";
+  result.evidence.push_back({0, name_of_site(reading.site(answer.site)), text});
+  name_weight(reading, *weight, result);
+  return result;
+}
+
 /// Two weights in a row that are 0: neither passes a gradient to the other.
 std::optional<Hypothesis> all_zero(const Reading& reading) {
   if (reading.harm().kind != Harm::Kind::none || reading.learning() == Learning::improves) return std::nullopt;
@@ -115,6 +177,8 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   if (auto known = observed(reading, "bad_init")) return known;
   if (auto known = too_large(reading)) return known;
   if (auto known = first_loss(reading)) return known;
+  if (auto known = huge_answers(reading)) return known;
+  if (auto known = outsized(reading)) return known;
   return all_zero(reading);
 }
 
@@ -123,7 +187,9 @@ std::string condition() {
          "rms " +
          brief(kGain) + " / sqrt(fan-in) or more, and the run diverged from the start or its first loss was above " +
          brief(kLossTimes) + " ln(classes) with scores of rms above " + brief(kOutput) + "; or of " +
-         brief(kGainOverflow) + " / sqrt(fan-in) and the first step overflowed; or two weights in a row stay 0";
+         brief(kGainOverflow) + " / sqrt(fan-in) and the first step overflowed; or an activation of the first step " +
+         brief(kAnswer) + " times the inputs; or a weight " + brief(kOutsized) +
+         " times the median of all and a loss that does not improve; or two weights in a row stay 0";
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ Run with_head(Run run, double rms) {
 }
 
 Run classifier(double first_loss, double scores) {
-  Run run = learning(20);
+  auto run = learning(20);
   for (StepRow& row : run.rows) row.loss *= first_loss / run.rows.front().loss;
   add_site(run, activation("model", "", -1), [&](std::int64_t) { return healthy(scores); });
   add_fact(run, FactKind::loss_op, 20, {{"classes", 64}, {"elements", 32}}).op = "aten::cross_entropy_loss";
@@ -40,23 +40,38 @@ TEST(BadInit, IsSilentAboutAnOrdinaryFirstLossAndASumOverTheBatch) {
 }
 
 TEST(BadInit, ExplainsAnOverflowInTheFirstStep) {
-  Run run = with_head(learning(5), 30);
+  auto run = with_head(learning(5), 30);
   add_fault(run, 0, "dtype_overflow", "overflow");
   EXPECT_EQ(hypotheses(run).front().cause, "bad_init");
 }
 
 TEST(BadInit, SpeaksForMemoryThatNobodyWrote) {
-  Run run = learning(5);
+  auto run = learning(5);
   add_fault(run, 0, "unwritten_memory", "bad_init");
   EXPECT_TRUE(ask("bad_init", run));
 }
 
 TEST(BadInit, SeesTwoWeightsInARowThatStayZero) {
-  Run run = flat(30);
+  auto run = flat(30);
   for (const int i : {0, 1})
     add_site(run, weight("model.fc" + std::to_string(i), {8, 8}, i, SiteRole::parameter),
              [](std::int64_t) { return healthy(0); });
   EXPECT_EQ(ask("bad_init", run)->param, "model.fc1.weight");
+}
+
+TEST(BadInit, SeesASignalThatGrowsBeforeAnythingIsLearnt) {
+  Run run = with_head(learning(30), 1);
+  add_site(run, activation("model", "", -1), [](std::int64_t) { return healthy(400); });
+  EXPECT_EQ(hypotheses(run).front().cause, "bad_init");
+}
+
+TEST(BadInit, LooksThroughAHugeFirstStep) {
+  Run run = with_head(diverging(0, 5, 1000), 0.03);
+  for (StepRow& row : run.rows) {
+    row.sites.back().update = 1e6F;
+    row.sites.back().rms = 3e4F;
+  }
+  EXPECT_FALSE(ask("bad_init", run));
 }
 
 }  // namespace

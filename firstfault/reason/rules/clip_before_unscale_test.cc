@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 TEST(ClipBeforeUnscale, SaysByHowMuchTheGradientsAreTooSmall) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_fact(run, FactKind::clipped_scaled, 40, {{"scale", 65536}});
   const auto answer = ask("clip_before_unscale", run);
   ASSERT_TRUE(answer);
@@ -17,7 +17,7 @@ TEST(ClipBeforeUnscale, SaysByHowMuchTheGradientsAreTooSmall) {
 }
 
 TEST(ClipBeforeUnscale, IsSilentAboutClippingInTheRightPlace) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_fact(run, FactKind::clipped, 40, {{"norm", 3}, {"coefficient", 0.3}});
   EXPECT_FALSE(ask("clip_before_unscale", run));
 }

@@ -8,8 +8,16 @@ namespace {
 
 constexpr double kShare = 0.9;         ///< of the steps
 constexpr double kCoefficient = 0.01;  ///< what is left of the gradient
-constexpr std::int64_t kSteps = 100;
+constexpr std::int64_t kSteps = 10;
+constexpr double kStarved = 1e-4;  ///< update ratio with the clip: too small to train; 1e-3 is ordinary
+constexpr double kLikely = 0.92;
 constexpr double kPerhaps = 0.4;  ///< many large models clip most steps and train well
+
+/// What the clip leaves does not move the parameters.
+bool starved(const Reading& reading) {
+  const Series update = reading.series(&StepRow::update_ratio);
+  return !update.empty() && median(values_of(update)) < kStarved;
+}
 
 std::optional<Hypothesis> judge(const Reading& reading) {
   const Fact* fact = reading.fact(FactKind::clipped);
@@ -21,7 +29,7 @@ std::optional<Hypothesis> judge(const Reading& reading) {
     return std::nullopt;
   Hypothesis result;
   result.cause = "clipping_chronic";
-  result.confidence = kPerhaps;
+  result.confidence = starved(reading) ? kLikely : kPerhaps;
   result.step = fact->first_step;
   result.phase = "optimizer";
   const std::string text = std::to_string(fact->count) + " of " + std::to_string(reading.run().steps) +
@@ -35,7 +43,9 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 
 std::string condition() {
   return brief(100 * kShare) + " % of at least " + std::to_string(kSteps) + " steps are clipped, to " +
-         brief(kCoefficient) + " of the gradient or less, and the loss does not improve";
+         brief(kCoefficient) +
+         " of the gradient or less, and the loss does not improve; surer where the update ratio is below " +
+         brief(kStarved);
 }
 
 }  // namespace

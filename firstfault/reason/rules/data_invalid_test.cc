@@ -9,13 +9,13 @@ namespace {
 using namespace hand_made;
 
 TEST(DataInvalid, SpeaksForAnInfeasibleTarget) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_fault(run, 10, "infeasible_ctc", "data_invalid");
   EXPECT_TRUE(ask("data_invalid", run));
 }
 
 TEST(DataInvalid, ReadsADivisionByAStoredStatisticOfZero) {
-  Run run = learning(5);
+  auto run = learning(5);
   Operand std;
   std.name = "other";
   std.source = "buffer 'model.norm.std'";
@@ -24,7 +24,7 @@ TEST(DataInvalid, ReadsADivisionByAStoredStatisticOfZero) {
 }
 
 TEST(DataInvalid, LeavesADivisionByAComputedZeroToOpDomain) {
-  Run run = learning(40);
+  auto run = learning(40);
   Operand below;
   below.name = "other";
   add_fault(run, 20, "division_by_zero", "op_domain").evidence.operands.push_back(below);

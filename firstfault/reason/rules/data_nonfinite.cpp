@@ -7,10 +7,11 @@ namespace {
 
 constexpr double kSeenInBatch = 0.9;
 
-/// Without the op: the batch of the faulty step holds the value.
+/// No op is known to have made it: the batch of the faulty step holds the value.
 std::optional<Hypothesis> in_batch(const Reading& reading) {
   const Harm& harm = reading.harm();
-  if (harm.kind != Harm::Kind::fault || harm.origin != nullptr) return std::nullopt;
+  if (harm.kind != Harm::Kind::fault || (harm.origin != nullptr && !harm.origin->mechanism.empty()))
+    return std::nullopt;
   for (const SiteRole role : {SiteRole::input, SiteRole::target}) {
     for (const std::int32_t site : reading.sites(role)) {
       const Health* health = reading.health(harm.step, site);
@@ -32,6 +33,8 @@ std::optional<Hypothesis> in_batch(const Reading& reading) {
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  if (origin != nullptr && python_number(*origin)) return std::nullopt;
   auto known = observed(reading, "data_nonfinite");
   return known ? known : in_batch(reading);
 }

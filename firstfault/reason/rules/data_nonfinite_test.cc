@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 TEST(DataNonfinite, NamesTheTensorThatHeldTheValue) {
-  Run run = learning(40);
+  auto run = learning(40);
   Origin& origin = add_fault(run, 9, "bad_input", "data_nonfinite");
   origin.phase = Phase::data;
   origin.op = "";
@@ -21,7 +21,7 @@ TEST(DataNonfinite, NamesTheTensorThatHeldTheValue) {
 }
 
 TEST(DataNonfinite, ReadsTheBatchWhereNoOpWasSeen) {
-  Run run = learning(40);
+  auto run = learning(40);
   for (StepRow& row : run.rows)
     if (row.step >= 12) row.loss_state = StepRow::Loss::nan;
   add_site(run, batch(SiteRole::input, "input 0"), [](std::int64_t step) {
@@ -35,7 +35,7 @@ TEST(DataNonfinite, ReadsTheBatchWhereNoOpWasSeen) {
 }
 
 TEST(DataNonfinite, IsSilentAboutMissingValuesThatAreMasked) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_site(run, batch(SiteRole::target, "target 0"), [](std::int64_t) {
     Health health = healthy(1);
     health.nonfinite = 5;

@@ -15,7 +15,7 @@ Run with_batch(Run run, SiteRole role, std::int64_t bad, double times) {
 }
 
 Run spiking(std::int64_t at) {
-  Run run = learning(100);
+  auto run = learning(100);
   for (StepRow& row : run.rows) {
     if (row.step == at) row.gradient_norm *= 400;
     if (row.step >= at && row.step < at + 20) row.loss *= 40;
@@ -35,7 +35,7 @@ TEST(DataOutlier, IsSilentAboutALoudBatchThatDidNoHarm) {
 }
 
 TEST(DataOutlier, TakesTheBlameForAProductThatOverflowed) {
-  Run run = with_batch(learning(40), SiteRole::input, 11, 1e38);
+  auto run = with_batch(learning(40), SiteRole::input, 11, 1e38);
   Origin& origin = add_fault(run, 11, "dtype_overflow", "overflow");
   origin.op = "aten::convolution";
   const auto answers = hypotheses(run);
@@ -44,7 +44,7 @@ TEST(DataOutlier, TakesTheBlameForAProductThatOverflowed) {
 }
 
 TEST(DataOutlier, LeavesAFragileOpToItsMechanism) {
-  Run run = with_batch(learning(40), SiteRole::input, 11, 200);
+  auto run = with_batch(learning(40), SiteRole::input, 11, 200);
   add_fault(run, 11, "exp_overflow", "overflow").op = "aten::exp";
   EXPECT_EQ(hypotheses(run).front().cause, "overflow");
 }
@@ -53,6 +53,17 @@ TEST(LabelOutlier, NamesTheTargetsOfASpike) {
   const auto answers = hypotheses(with_batch(spiking(60), SiteRole::target, 60, 30));
   ASSERT_FALSE(answers.empty());
   EXPECT_EQ(answers.front().cause, "label_outlier");
+}
+
+TEST(DataOutlier, IsSilentWhereTheProgramLeftTheBatchOut) {
+  Run run = with_batch(learning(100), SiteRole::input, 60, 10);
+  run.rows[60].loss *= 400;
+  run.rows[60].backwards = 2;
+  EXPECT_TRUE(hypotheses(run).empty());
+}
+
+TEST(DataOutlier, NeedsNoHarmForValuesThatNoSampleHas) {
+  EXPECT_EQ(hypotheses(with_batch(learning(100), SiteRole::input, 60, 1e5)).front().cause, "data_outlier");
 }
 
 }  // namespace

@@ -8,15 +8,15 @@ namespace {
 
 constexpr double kLarge = 100;    ///< largest magnitude or rms of a tensor of the batch
 constexpr double kColumns = 100;  ///< largest over smallest column
-constexpr double kLikely = 0.88;
+constexpr double kHuge = 1e3;     ///< rms: harmful even where the loss improves somewhat
+constexpr double kLearnt = 0.5;   ///< last loss over first
+constexpr double kLikely = 0.91;
 constexpr double kOverflow = 1e8;  ///< values whose products overflow within a few layers
 
 struct Scale {
   std::int32_t site = -1;
   double rms = 0, absmax = 0, columns = 0;
 };
-
-bool floating(const Site& site) { return site.dtype.find("float") != std::string::npos; }
 
 /// In the first step, before anything was learnt.
 std::optional<Scale> wide(const Reading& reading) {
@@ -47,8 +47,14 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   const Harm& harm = reading.harm();
   const auto scale = wide(reading);
   const bool at_once = harm.kind == Harm::Kind::fault && harm.step == 0 && scale && scale->absmax >= kOverflow;
-  if (!scale || !(harm.grew || at_once)) return std::nullopt;
+  const Learning learning = reading.learning();
+  const bool not_better = learning == Learning::flat || learning == Learning::worse;
+  const bool little = scale && scale->rms >= kHuge && learning != Learning::unknown && reading.remaining() > kLearnt;
+  const bool stuck = harm.kind == Harm::Kind::none && (not_better || little);
+  if (!scale || !(harm.grew || at_once || stuck)) return std::nullopt;
+  if (harm.grew && reading.rate_jump(harm.step)) return std::nullopt;
   Hypothesis result = reading.about_growth("data_scale", kLikely);
+  if (stuck) result.step = 0;
   result.phase = "data";
   const bool target = reading.site(scale->site).role == SiteRole::target;
   const std::string text = words(reading, *scale);
@@ -61,8 +67,9 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 }
 
 std::string condition() {
-  return "the run diverged, and in its first step a floating-point tensor of the batch has an rms of " + brief(kLarge) +
-         " or more, or reaches " + brief(kLarge) + " with columns " + brief(kColumns) + " times apart";
+  return "the run diverged or its loss does not improve, and in its first step a floating-point tensor of the batch "
+         "has an rms of " +
+         brief(kLarge) + " or more, or reaches " + brief(kLarge) + " with columns " + brief(kColumns) + " times apart";
 }
 
 }  // namespace

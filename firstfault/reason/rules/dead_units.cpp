@@ -12,6 +12,7 @@ constexpr double kDead = 0.9;       ///< fraction of channels silent for a whole
 constexpr std::size_t kSteps = 10;  ///< up to the end of the run
 constexpr double kWholeLayer = 0.93;
 constexpr double kMostOfIt = 0.7;
+constexpr double kEffect = 0.5;  ///< of steps that had thrown the run off before
 constexpr double kLargeUpdate = 0.1;
 constexpr double kSolved = 0.05;  ///< last loss over the first: whatever is silent, the task is done
 
@@ -68,13 +69,15 @@ std::string before_it(const Reading& reading, const Dead& dead) {
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
-  if (reading.harm().kind != Harm::Kind::none) return std::nullopt;
+  if (reading.harm().kind == Harm::Kind::fault) return std::nullopt;
   const auto dead = first_dead(reading);
   if (!dead || !harmful(reading, *dead)) return std::nullopt;
   const Site& site = reading.site(dead->site);
   Hypothesis result;
   result.cause = "dead_units";
-  result.confidence = dead->share >= 1 ? kWholeLayer : kMostOfIt;
+  const Harm& harm = reading.harm();
+  const bool effect = harm.grew && harm.onset < dead->since && harm.step <= dead->since;
+  result.confidence = effect ? kEffect : dead->share >= 1 ? kWholeLayer : kMostOfIt;
   result.step = dead->since;
   result.onset_step = dead->since;
   result.phase = "backward";

@@ -18,7 +18,7 @@ Run with_relu(Run run, std::int64_t since, double zeros) {
 }
 
 TEST(DeadUnits, NamesTheLayerAndSinceWhen) {
-  Run run = with_relu(flat(60), 5, 1);
+  auto run = with_relu(flat(60), 5, 1);
   run.rows[4].update_ratio = 2;
   const auto answers = hypotheses(run);
   ASSERT_FALSE(answers.empty());
@@ -32,13 +32,13 @@ TEST(DeadUnits, NamesTheLayerAndSinceWhen) {
 TEST(DeadUnits, IsSilentAboutSparseLayers) { EXPECT_FALSE(ask("dead_units", with_relu(flat(60), 5, 0.97))); }
 
 TEST(DeadUnits, IsSilentAboutAMarginLossThatHasReachedZero) {
-  Run run = with_relu(learning(60), 40, 1);
+  auto run = with_relu(learning(60), 40, 1);
   for (StepRow& row : run.rows) row.loss *= row.step < 40 ? 1 : 1e-3;
   EXPECT_FALSE(ask("dead_units", run));
 }
 
 TEST(DeadUnits, CountsChannelsThatStaySilentForAWholeWindow) {
-  Run run = flat(60);
+  auto run = flat(60);
   add_site(run, activation("model.act1", "aten::relu", 1), [](std::int64_t step) {
     Health health = healthy(0.1);
     health.zeros = 0.98F;

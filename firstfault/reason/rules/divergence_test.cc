@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 TEST(Divergence, SpeaksWhereNoOpWasSeen) {
-  Run run = learning(40);
+  auto run = learning(40);
   run.rows[30].loss_state = StepRow::Loss::nan;
   const auto answers = hypotheses(run);
   ASSERT_EQ(answers.size(), 1U);
@@ -19,7 +19,7 @@ TEST(Divergence, SpeaksWhereNoOpWasSeen) {
 }
 
 TEST(Divergence, SeesFiniteGrowthThatDoesNotComeBack) {
-  Run run = learning(60);
+  auto run = learning(60);
   for (StepRow& row : run.rows) {
     if (row.step < 40) continue;
     row.loss = 100 * wobble(row.step);

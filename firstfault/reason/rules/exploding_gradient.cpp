@@ -15,7 +15,8 @@ constexpr double kTotal = 70;  ///< first layer's gradient norm over the last on
 constexpr double kSmooth = 0.7;
 constexpr double kCalm = 0.05;  ///< update ratio before
 constexpr double kOverflowed = 0.8;
-constexpr double kGrown = 0.89;
+constexpr double kGrown = 0.91;
+constexpr std::size_t kSteps = 5;
 
 bool explodes(const Growth& growth) {
   return growth.layers >= kLayers && growth.lambda >= kLambda && growth.total >= kTotal && growth.smooth >= kSmooth;
@@ -54,9 +55,39 @@ std::optional<Hypothesis> grown(const Reading& reading) {
   return result;
 }
 
+/// Clipping computed an Inf norm of finite gradients and multiplied them all by 0.
+std::optional<Hypothesis> clipped_to_zero(const Reading& reading) {
+  const Series norm = reading.series(&StepRow::gradient_norm);
+  if (reading.harm().kind == Harm::Kind::fault || norm.size() < kSteps || median(values_of(norm)) != 0)
+    return std::nullopt;
+  for (const Origin& origin : reading.run().origins) {
+    if (origin.phase == Phase::forward && origin.op.find("norm") == std::string::npos) continue;
+    if (origin.op.find("norm") == std::string::npos && origin.inner_op.find("vector_norm") == std::string::npos)
+      continue;
+    Hypothesis result;
+    result.cause = "exploding_gradient";
+    result.confidence = kGrown;
+    result.step = norm.front().step;
+    result.onset_step = result.step;
+    result.phase = "backward";
+    result.evidence.push_back({origin.step, "", "the norm of finite gradients overflowed in " + origin.op});
+    result.description =
+        "The gradients are so large that their norm is Inf, and clipping by it multiplied all of them "
+        "by 0: nothing is learnt.";
+    const auto weights = reading.sites(SiteRole::gradient);
+    if (!weights.empty()) {
+      result.module = reading.site(weights.front()).module;
+      result.param = reading.site(weights.front()).name;
+    }
+    return result;
+  }
+  return std::nullopt;
+}
+
 std::optional<Hypothesis> judge(const Reading& reading) {
   auto result = overflowed(reading);
   if (!result) result = grown(reading);
+  if (!result) result = clipped_to_zero(reading);
   if (result)
     result->advice = "clip the gradient norm, use normalisation or residual connections, or smaller initial weights.";
   return result;

@@ -16,13 +16,13 @@ Run deep(Run run, double factor) {
 }
 
 TEST(ExplodingGradient, IsTheCauseWhereTheBackwardOverflowsInACalmRun) {
-  Run run = deep(learning(40), 8);
+  auto run = deep(learning(40), 8);
   add_fault(run, 20, "dtype_overflow", "overflow").phase = Phase::backward;
   EXPECT_EQ(hypotheses(run).front().cause, "exploding_gradient");
 }
 
 TEST(ExplodingGradient, SaysByWhichFactorPerLayerTheGradientGrows) {
-  const Run run = deep(diverging(30, 8, 30), 8);
+  const auto run = deep(diverging(30, 8, 30), 8);
   const auto answers = hypotheses(run);
   EXPECT_EQ(answers.front().cause, "exploding_gradient");
   EXPECT_NE(answers.front().description.find("factor of 8 per layer"), std::string::npos);

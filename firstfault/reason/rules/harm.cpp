@@ -8,6 +8,8 @@
 namespace firstfault::reason {
 namespace {
 
+constexpr std::int64_t kEver = std::numeric_limits<std::int64_t>::max();
+
 const StepRow* row_of(const Run& run, std::int64_t step) {
   const auto found = std::lower_bound(run.rows.begin(), run.rows.end(), step,
                                       [](const StepRow& row, std::int64_t wanted) { return row.step < wanted; });
@@ -70,13 +72,25 @@ double most_of_last(const Series& series) {
   return most;
 }
 
-/// First step from which on the gradient norm stayed above three times its calm level until the end.
-std::int64_t onset_of(const Series& series, std::int64_t fallback) {
-  const double edge = 3 * calm(series);
+/// Walking back from `end` (exclusive): the first step of those in which a series stayed above a level.
+std::int64_t since(const Series& series, double edge, std::int64_t end, std::int64_t fallback) {
   std::int64_t onset = fallback;
-  for (auto point = series.rbegin(); point != series.rend() && std::fabs(point->value) > edge; ++point)
+  for (auto point = series.rbegin(); point != series.rend(); ++point) {
+    if (point->step >= end) continue;
+    if (!(std::fabs(point->value) > edge)) break;
     onset = point->step;
+  }
   return onset;
+}
+
+/// First step of the growth that ended in `step`: of the steps just before it that moved the parameters by more than a
+/// tenth of themselves; where there are none, of the loss or gradients above three times their calm level.
+std::int64_t onset_of(const std::vector<const StepRow*>& rows, std::int64_t step) {
+  const std::int64_t by_update = since(field(rows, &StepRow::update_ratio, step), kUnstableRatio, step, step);
+  if (by_update < step) return by_update;
+  const Series loss = field(rows, &StepRow::loss, step);
+  const Series gradient = field(rows, &StepRow::gradient_norm, step);
+  return std::min(since(loss, 3 * calm(loss), step, step), since(gradient, 3 * calm(gradient), step, step));
 }
 
 bool grew_before(const std::vector<const StepRow*>& rows, std::int64_t step) {
@@ -89,28 +103,45 @@ bool grew_before(const std::vector<const StepRow*>& rows, std::int64_t step) {
   return (away && (moved >= kMovedRatio || parameters >= kParametersTimes)) || moved >= 2 * kMovedRatio;
 }
 
-/// The loss stayed far above what it had been, and so did the gradients, until the end of the run.
-std::optional<std::int64_t> diverged(const std::vector<const StepRow*>& rows) {
+/// The loss jumped far above its level right after steps that moved the parameters by much of themselves; whether it
+/// came back or not, what had been learnt was thrown away.
+std::optional<std::int64_t> thrown_off(const std::vector<const StepRow*>& rows) {
+  constexpr std::size_t kLevel = 16;
+  constexpr std::size_t kMoved = 5;
+  const Series loss = field(rows, &StepRow::loss, kEver);
+  const Series update = field(rows, &StepRow::update_ratio, kEver);
+  for (const Point& point : loss) {
+    std::vector<double> usual = values_of(before(loss, point.step, kLevel));
+    for (double& one : usual) one = std::fabs(one);
+    if (usual.empty() || !(std::fabs(point.value) > kGrownTimes * median(std::move(usual)))) continue;
+    if (quantile(values_of(before(update, point.step, kMoved)), 1) >= kMovedRatio) return point.step;
+  }
+  return std::nullopt;
+}
+
+Series part(const Series& series, bool last, std::size_t share) {
+  const auto count = static_cast<std::ptrdiff_t>(std::max<std::size_t>(3, series.size() / share));
+  return last ? Series(series.end() - count, series.end()) : Series(series.begin(), series.begin() + count);
+}
+
+/// The loss stayed far above what it had been until the end of the run, and gradients or parameters with it.
+std::optional<std::int64_t> gone_away(const std::vector<const StepRow*>& rows) {
   constexpr std::size_t kEnough = 10;
-  const Series loss = field(rows, &StepRow::loss, std::numeric_limits<std::int64_t>::max());
-  const Series gradient = field(rows, &StepRow::gradient_norm, std::numeric_limits<std::int64_t>::max());
-  if (loss.size() < kEnough || gradient.size() < kEnough) return std::nullopt;
-  const auto tail = [](const Series& series) {
-    const std::size_t count = std::max<std::size_t>(3, series.size() / 10);
-    return Series(series.end() - static_cast<std::ptrdiff_t>(count), series.end());
-  };
-  const auto head = [](const Series& series) {
-    const std::size_t count = std::max<std::size_t>(3, series.size() / 20);
-    return Series(series.begin(), series.begin() + static_cast<std::ptrdiff_t>(count));
-  };
-  const double late = quantile(values_of(tail(loss)), 0.25);
-  const double base = std::max(std::fabs(median(values_of(head(loss)))), calm(loss));
+  const Series loss = field(rows, &StepRow::loss, kEver);
+  const Series gradient = field(rows, &StepRow::gradient_norm, kEver);
+  const Series norm = field(rows, &StepRow::parameter_norm, kEver);
+  if (loss.size() < kEnough || gradient.size() < kEnough || norm.size() < kEnough) return std::nullopt;
+  const double late = quantile(values_of(part(loss, true, 10)), 0.25);
+  const double base = std::max(std::fabs(median(values_of(part(loss, false, 20)))), calm(loss));
   if (!(late > kGrownTimes * base)) return std::nullopt;
-  if (!(median(values_of(tail(gradient))) > kGrownTimes * calm(gradient))) return std::nullopt;
-  std::int64_t step = loss.back().step;
-  for (auto point = loss.rbegin(); point != loss.rend() && point->value > kGrownTimes * base; ++point)
-    step = point->step;
-  return step;
+  const bool steeper = median(values_of(part(gradient, true, 10))) > kGrownTimes * calm(gradient);
+  if (!steeper && norm.back().value < kParametersTimes * norm.front().value) return std::nullopt;
+  return since(loss, kGrownTimes * base, kEver, loss.back().step);
+}
+
+std::optional<std::int64_t> diverged(const std::vector<const StepRow*>& rows) {
+  const auto off = thrown_off(rows);
+  return off ? off : gone_away(rows);
 }
 
 }  // namespace
@@ -137,10 +168,7 @@ Harm find_harm(const Run& run, const std::vector<const StepRow*>& rows) {
     harm.step = *step;
     harm.grew = true;
   }
-  if (harm.grew) {
-    const std::int64_t end = harm.kind == Harm::Kind::fault ? harm.step : std::numeric_limits<std::int64_t>::max();
-    harm.onset = onset_of(field(rows, &StepRow::gradient_norm, end), harm.step);
-  }
+  if (harm.grew) harm.onset = onset_of(rows, harm.step);
   return harm;
 }
 

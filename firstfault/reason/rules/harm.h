@@ -12,6 +12,7 @@ constexpr double kGrownTimes = 10;      ///< loss or gradient norm over its own 
 constexpr double kMovedRatio = 0.5;     ///< rms of a step over rms of the parameters, within the last steps
 constexpr double kRunawayTimes = 1e3;   ///< loss and gradient both: growth whatever the update was
 constexpr double kParametersTimes = 3;  ///< parameter norm over its own level
+constexpr double kUnstableRatio = 0.1;  ///< rms of a step over rms of the parameters: beyond ordinary training
 constexpr std::size_t kLastSteps = 3;
 
 /// Steps of a GradScaler whose scale was too high: overflow in the backward alone, skipped, and nothing lost.

@@ -9,6 +9,7 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kZeroDivisor = 0.85;
+constexpr double kNumber = 0.92;
 constexpr double kRate = 0.9;
 
 /// A temperature, a scale, a count that the program passes as a Python number: it was 0.
@@ -21,6 +22,20 @@ std::optional<Hypothesis> divided_by_setting(const Reading& reading) {
   result.cause = "hyperparameter";
   result.description += " The divisor is a number of the program's own, not a tensor.";
   result.advice = "keep a floor under this number (an annealed temperature, a scale): max(0.1, tau).";
+  return result;
+}
+
+/// A Python number in the arithmetic is a 0-dim float64 tensor that no op made: a loss weight, an annealed factor.
+std::optional<Hypothesis> number_in_arithmetic(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  if (origin == nullptr || !python_number(*origin)) return std::nullopt;
+  Hypothesis result = reading.about_culprit(*origin, kNumber);
+  result.cause = "hyperparameter";
+  result.phase = "forward";
+  result.sample.reset();
+  result.description = "A number of the program's own was " + std::string(name_of(origin->evidence.first)) + " when " +
+                       origin->op + " read it, in step " + std::to_string(origin->step) + ".";
+  result.advice = "find where this number is computed: a weight of the loss, an annealed factor.";
   return result;
 }
 
@@ -46,6 +61,7 @@ std::optional<Hypothesis> rate(const Reading& reading) {
 std::optional<Hypothesis> judge(const Reading& reading) {
   if (auto known = observed(reading, "hyperparameter")) return known;
   if (auto known = divided_by_setting(reading)) return known;
+  if (auto known = number_in_arithmetic(reading)) return known;
   return rate(reading);
 }
 

@@ -9,13 +9,13 @@ namespace {
 using namespace hand_made;
 
 TEST(Hyperparameter, SpeaksForANonfiniteLearningRate) {
-  Run run = learning(5);
+  auto run = learning(5);
   add_fault(run, 0, "nonfinite_hyperparameter", "hyperparameter").phase = Phase::optimizer;
   EXPECT_EQ(ask("hyperparameter", run)->phase, "optimizer");
 }
 
 TEST(Hyperparameter, ReadsADivisionByANumberOfTheProgramThatIsZero) {
-  Run run = learning(40);
+  auto run = learning(40);
   Operand temperature;
   temperature.name = "other";
   temperature.is_scalar_argument = true;
@@ -26,9 +26,20 @@ TEST(Hyperparameter, ReadsADivisionByANumberOfTheProgramThatIsZero) {
 }
 
 TEST(Hyperparameter, IsSilentAboutAScheduleThatEndsAtZero) {
-  Run run = learning(40);
+  auto run = learning(40);
   run.rows.back().lr = 0;
   EXPECT_FALSE(ask("hyperparameter", run));
+}
+
+TEST(Hyperparameter, NamesANumberOfTheProgramInTheArithmetic) {
+  Run run = learning(40);
+  Origin& origin = add_fault(run, 20, "bad_input", "data_nonfinite");
+  origin.phase = Phase::data;
+  origin.evidence.role = TensorRole::batch;
+  origin.evidence.dtype = "float64";
+  EXPECT_EQ(hypotheses(run).front().cause, "hyperparameter");
+  origin.evidence.shape = {16};
+  EXPECT_EQ(hypotheses(run).front().cause, "data_nonfinite");
 }
 
 }  // namespace

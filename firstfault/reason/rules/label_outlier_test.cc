@@ -9,14 +9,14 @@ namespace {
 using namespace hand_made;
 
 TEST(LabelOutlier, IsSilentWhereOnlyTheTargetsAreUnusual) {
-  Run run = learning(100);
+  auto run = learning(100);
   add_site(run, batch(SiteRole::target, "target 0"),
            [](std::int64_t step) { return healthy(step == 60 ? 30 : wobble(step)); });
   EXPECT_FALSE(ask("label_outlier", run));
 }
 
 TEST(LabelOutlier, SpeaksWhereADivergenceBeginsWithThem) {
-  Run run = diverging(60, 8, 30);
+  auto run = diverging(60, 8, 30);
   add_site(run, batch(SiteRole::target, "target 0"),
            [](std::int64_t step) { return healthy(step == 60 ? 1000 : wobble(step)); });
   EXPECT_EQ(ask("label_outlier", run)->onset_step, 60);

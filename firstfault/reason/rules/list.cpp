@@ -16,6 +16,7 @@
   ENTRY(hyperparameter)            \
   ENTRY(masked_softmax)            \
   ENTRY(optimizer_state)           \
+  ENTRY(loss_scale_collapse)       \
   ENTRY(mixed_precision)           \
   ENTRY(bad_init)                  \
   ENTRY(exploding_gradient)        \

@@ -19,10 +19,10 @@ TEST(Rules, HaveOneNameEachAndAllTheirWords) {
     EXPECT_FALSE(rule.condition().empty()) << rule.name;
     EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
   }
-  EXPECT_EQ(names.size(), 33U);
+  EXPECT_EQ(names.size(), 34U);
 }
 
-TEST(Rules, AreAllSilentOnAnEmptyRun) { EXPECT_TRUE(hypotheses(Run{}).empty()); }
+TEST(Rules, AreAllSilentOnAnEmptyRun) { EXPECT_TRUE(hypotheses(firstfault::Run{}).empty()); }
 
 TEST(Rules, AreAllSilentOnOrdinaryRuns) {
   for (const std::int64_t steps : {1, 2, 3, 10, 60, 1000}) {
@@ -32,7 +32,7 @@ TEST(Rules, AreAllSilentOnOrdinaryRuns) {
 }
 
 TEST(Rules, GiveOneHypothesisForOneCauseAndListEffectsAsItsEvidence) {
-  Run run = diverging(30, 8, 30);
+  auto run = diverging(30, 8, 30);
   add_fault(run, 38, "reduction_overflow", "overflow");
   add_fault(run, 38, "dtype_overflow", "overflow").op = "AddmmBackward0";
   const auto answers = hypotheses(run);
@@ -51,7 +51,7 @@ TEST(Rules, GiveOneHypothesisForOneCauseAndListEffectsAsItsEvidence) {
 }
 
 TEST(Rules, JudgeEachOptimizersStepsByThemselves) {
-  Run run = learning(200);
+  auto run = learning(200);
   for (StepRow& row : run.rows) {
     row.optimizer = row.step % 2;
     if (row.optimizer == 1) row.loss *= 1000;

@@ -9,13 +9,13 @@ namespace {
 using namespace hand_made;
 
 TEST(LossDefinition, SpeaksForAMeanOverNothing) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_fault(run, 13, "all_targets_ignored", "loss_definition");
   EXPECT_EQ(ask("loss_definition", run)->step, 13);
 }
 
 TEST(LossDefinition, NamesShapesThatBroadcast) {
-  Run run = flat(40);
+  auto run = flat(40);
   add_fact(run, FactKind::loss_broadcast, 40).detail = "[100, 1] and [100]";
   const auto answer = ask("loss_definition", run);
   ASSERT_TRUE(answer);
@@ -23,7 +23,7 @@ TEST(LossDefinition, NamesShapesThatBroadcast) {
 }
 
 TEST(LossDefinition, IsTheCauseOfTheDivergenceThatRawScoresEndIn) {
-  Run run = diverging(30, 8, 30);
+  auto run = diverging(30, 8, 30);
   add_fact(run, FactKind::raw_scores, 38, {{"max", 4.2}, {"row_sum", 71}}).op = "aten::nll_loss";
   const auto answers = hypotheses(run);
   ASSERT_FALSE(answers.empty());
@@ -33,7 +33,7 @@ TEST(LossDefinition, IsTheCauseOfTheDivergenceThatRawScoresEndIn) {
 }
 
 TEST(LossDefinition, IsSilentAboutOneOddBatchAndAboutNegativeLosses) {
-  Run run = learning(40);
+  auto run = learning(40);
   for (StepRow& row : run.rows) row.loss -= 2;
   add_fact(run, FactKind::loss_broadcast, 1);
   EXPECT_FALSE(ask("loss_definition", run));

@@ -5,14 +5,22 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr double kPerhaps = 0.4;
+constexpr double kLikely = 0.91;
+constexpr double kRising = 1.5;  ///< last learning rate over the middle one: a warm-up has only begun
+constexpr double kMoved = 1e-3;  ///< all steps together: whatever the loss did, it was not they
 
 std::optional<Hypothesis> judge(const Reading& reading) {
   const auto found = stuck(reading);
-  if (!found || !found->from_start || reading.learning() != Learning::flat) return std::nullopt;
+  if (!found || !found->from_start) return std::nullopt;
+  if (found->total > kMoved && reading.learning() == Learning::improves) return std::nullopt;
+  const Series lr = reading.series(&StepRow::lr);
+  if (!lr.empty() && lr.back().value > kRising * lr[lr.size() / 2].value) return std::nullopt;
+  if (const Fact* clipped = reading.fact(FactKind::clipped);
+      clipped != nullptr && clipped->count * 2 > reading.run().steps)
+    return std::nullopt;
   Hypothesis result;
   result.cause = "loss_not_decreasing";
-  result.confidence = kPerhaps;
+  result.confidence = kLikely;
   result.step = reading.rows().front()->step;
   result.phase = "optimizer";
   result.description = "The loss is where it was at the start: the steps move the parameters by " +
@@ -24,7 +32,9 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 
 std::string condition() {
   return "over " + std::to_string(kStuckSteps) + " steps or more the median update ratio is below " +
-         brief(kStuckUpdate) + " from the start, gradients are not 0, and the loss has not changed";
+         brief(kStuckUpdate) +
+         " from the start, gradients are not 0 nor clipped, the learning rate is not rising, and the loss does not "
+         "improve";
 }
 
 }  // namespace

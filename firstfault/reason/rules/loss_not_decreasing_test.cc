@@ -19,7 +19,13 @@ TEST(LossNotDecreasing, SpeaksWhereTheStepsAreTooSmallToShow) {
 
 TEST(LossNotDecreasing, IsSilentAboutNoiseAndAboutShortRuns) {
   EXPECT_FALSE(ask("loss_not_decreasing", flat(300)));
-  EXPECT_FALSE(ask("loss_not_decreasing", crawling(flat(50))));
+  EXPECT_FALSE(ask("loss_not_decreasing", crawling(flat(10))));
+}
+
+TEST(LossNotDecreasing, IsSilentWhileAWarmUpHasOnlyBegun) {
+  Run run = crawling(flat(60));
+  for (StepRow& row : run.rows) row.lr = 1e-6 * static_cast<double>(row.step + 1);
+  EXPECT_FALSE(ask("loss_not_decreasing", run));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 Run spiking(double times, std::int64_t lasting) {
-  Run run = learning(100);
+  auto run = learning(100);
   for (StepRow& row : run.rows)
     if (row.step >= 60 && row.step < 60 + lasting) row.loss *= times;
   return run;

@@ -7,17 +7,33 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kUnstable = 0.1;  ///< rms of a step over rms of the parameters
-constexpr double kDiverged = 0.88;
+constexpr double kDiverged = 0.9;
+constexpr double kJumped = 0.96;
+constexpr double kCalmSteps = 0.4;  ///< steps of ordinary size: something else grew
 constexpr double kStuck = 0.6;
 constexpr std::size_t kEnough = 20;
 
+void name_jump(const RateJump& jump, Hypothesis& result) {
+  const std::string text = "the learning rate went from " + brief(jump.from) + " to " + brief(jump.to) + " in step " +
+                           std::to_string(jump.step);
+  result.onset_step = jump.step;
+  result.confidence = kJumped;
+  result.description =
+      "In step " + std::to_string(jump.step) + " " + text.substr(0, text.rfind(" in step")) + ". " + result.description;
+  result.evidence.insert(result.evidence.begin(), {jump.step, "", text});
+}
+
 std::optional<Hypothesis> diverged(const Reading& reading) {
-  if (!reading.harm().grew) return std::nullopt;
-  Hypothesis result = reading.about_growth("lr_too_high", kDiverged);
+  const Harm& harm = reading.harm();
+  if (!harm.grew) return std::nullopt;
+  const Series moved = between(reading.series(&StepRow::update_ratio), harm.onset - 1, harm.step + 1);
+  const bool unstable = !moved.empty() && quantile(values_of(moved), 1) >= kUnstable;
+  Hypothesis result = reading.about_growth("lr_too_high", unstable ? kDiverged : kCalmSteps);
   result.description = "The steps overshoot: each one makes the loss and the next gradient larger, until the run " +
-                       std::string(reading.harm().kind == Harm::Kind::fault ? "is no longer finite." : "is lost.");
-  if (reading.harm().origin != nullptr) {
-    const Origin& origin = *reading.harm().origin;
+                       std::string(harm.kind == Harm::Kind::fault ? "is no longer finite." : "is thrown off.");
+  if (const auto jump = reading.rate_jump(harm.step)) name_jump(*jump, result);
+  if (harm.origin != nullptr) {
+    const Origin& origin = *harm.origin;
     result.evidence.push_back(
         {origin.step, origin.module,
          "the first non-finite value, in " + origin.op + ", is where the growth ended: an effect"});

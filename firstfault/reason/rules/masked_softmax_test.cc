@@ -9,13 +9,13 @@ namespace {
 using namespace hand_made;
 
 TEST(MaskedSoftmax, SpeaksForItsMechanism) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_fault(run, 7, "fully_masked_row", "masked_softmax");
   EXPECT_EQ(ask("masked_softmax", run)->step, 7);
 }
 
 TEST(MaskedSoftmax, IsTheCauseEvenWhileTheRunDiverges) {
-  Run run = diverging(30, 8, 30);
+  auto run = diverging(30, 8, 30);
   add_fault(run, 38, "fully_masked_row", "masked_softmax");
   EXPECT_TRUE(ask("masked_softmax", run));
 }

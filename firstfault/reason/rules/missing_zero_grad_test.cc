@@ -14,7 +14,7 @@ Run never_cleared(Run run) {
 }
 
 TEST(MissingZeroGrad, IsTheCauseOfADivergenceBeforeTheLearningRate) {
-  const Run run = never_cleared(diverging(30, 8, 30));
+  const auto run = never_cleared(diverging(30, 8, 30));
   const auto answers = hypotheses(run);
   ASSERT_FALSE(answers.empty());
   EXPECT_EQ(answers.front().cause, "missing_zero_grad");
@@ -27,9 +27,15 @@ TEST(MissingZeroGrad, IsAFaultOfTheProgramBeforeTheRunSuffers) {
 }
 
 TEST(MissingZeroGrad, IsSilentWhereAFewStepsAccumulateOnPurpose) {
-  Run run = diverging(30, 8, 30);
+  auto run = diverging(30, 8, 30);
   for (StepRow& row : run.rows) row.gradients_left_over = row.step % 4 != 0;
   EXPECT_FALSE(ask("missing_zero_grad", run));
+}
+
+TEST(MissingZeroGrad, SeesThatClearingStoppedInTheMiddle) {
+  Run run = diverging(60, 8, 30);
+  for (StepRow& row : run.rows) row.gradients_left_over = row.step >= 50;
+  EXPECT_EQ(hypotheses(run).front().onset_step, 50);
 }
 
 }  // namespace

@@ -9,15 +9,12 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr double kUnderflowZeros = 0.5;  ///< fraction of a float16 gradient that is exactly 0
+constexpr double kUnderflowZeros = 0.8;  ///< fraction of a float16 gradient that is exactly 0
 constexpr double kUnderflow = 0.9;
 constexpr double kZeros = 0.8;
 constexpr double kSwallowed = 0.85;
 constexpr double kNarrowOverflow = 0.75;
 constexpr std::size_t kSteps = 5;
-constexpr double kScaleFloor = 1;   ///< a scale below 1 shrinks the gradients it should enlarge
-constexpr std::size_t kSkips = 10;  ///< in a row: a scale that halves each time falls a thousandfold
-constexpr double kCollapse = 0.75;
 
 /// An overflow in float16 whose operands do not tell whether float32 would hold it, as nearly all of them do.
 std::optional<Hypothesis> narrow_overflow(const Reading& reading) {
@@ -99,49 +96,17 @@ std::optional<Hypothesis> underflow(const Reading& reading) {
   return result;
 }
 
-/// The longest row of skipped steps; where it began.
-std::pair<std::size_t, std::int64_t> longest_skip(const Run& run) {
-  std::pair<std::size_t, std::int64_t> longest{0, -1};
-  std::size_t length = 0;
-  for (const StepRow& row : run.rows) {
-    length = row.skipped ? length + 1 : 0;
-    if (length > longest.first) longest = {length, row.step - static_cast<std::int64_t>(length) + 1};
-  }
-  return longest;
-}
-
-std::optional<Hypothesis> collapse(const Reading& reading) {
-  const auto [skips, first] = longest_skip(reading.run());
-  const auto& rows = reading.run().rows;
-  if (rows.empty() || reading.harm().kind != Harm::Kind::none) return std::nullopt;
-  const double scale = rows.back().loss_scale;
-  if (skips < kSkips || !(scale < kScaleFloor)) return std::nullopt;
-  Hypothesis result;
-  result.cause = "mixed_precision";
-  result.confidence = kCollapse;
-  result.step = first;
-  result.phase = "backward";
-  result.description = "The loss scale fell to " + brief(scale) + ": " + std::to_string(skips) +
-                       " steps in a row were skipped because a gradient was not finite, whatever the scale. The "
-                       "overflow is in the forward or in the model, not in the scale.";
-  result.evidence.push_back({first, "", std::to_string(skips) + " skipped steps in a row"});
-  result.advice = "find the op that overflows float16 and run it in float32, or use bfloat16.";
-  return result;
-}
-
 std::optional<Hypothesis> judge(const Reading& reading) {
   if (auto known = observed(reading, "mixed_precision")) return known;
   if (auto known = narrow_overflow(reading)) return known;
   if (auto known = swallowed(reading)) return known;
   if (auto known = underflow(reading)) return known;
-  if (auto known = zero_gradients(reading)) return known;
-  return collapse(reading);
+  return zero_gradients(reading);
 }
 
 std::string condition() {
   return "a float16 overflow of operands whose result float32 holds (mechanism dtype_overflow); or " +
-         brief(100 * kUnderflowZeros) + " % of float16 gradients exactly 0 while the loss does not improve; or " +
-         std::to_string(kSkips) + " skipped steps in a row and a loss scale below " + brief(kScaleFloor);
+         brief(100 * kUnderflowZeros) + " % of float16 gradients exactly 0 while the loss does not improve";
 }
 
 }  // namespace

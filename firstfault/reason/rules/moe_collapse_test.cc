@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 Run routing(double share, double experts) {
-  Run run = learning(60);
+  auto run = learning(60);
   add_fact(run, FactKind::expert_share, 40, {{"share", share}, {"experts", experts}}).module = "model.router";
   return run;
 }

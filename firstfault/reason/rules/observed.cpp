@@ -9,4 +9,10 @@ std::optional<Hypothesis> observed(const Reading& reading, std::string_view caus
   return reading.about_culprit(*origin, kObserved);
 }
 
+bool python_number(const Origin& origin) {
+  const OriginEvidence& evidence = origin.evidence;
+  const bool held = evidence.role == TensorRole::batch || evidence.role == TensorRole::outside;
+  return held && evidence.shape.empty() && evidence.dtype == "float64";
+}
+
 }  // namespace firstfault::reason

@@ -14,4 +14,7 @@ constexpr double kObserved = 0.95;
 /// The culprit, where its mechanism stands for this cause.
 std::optional<Hypothesis> observed(const Reading& reading, std::string_view cause);
 
+/// The value came in as a number of the program's, not as a tensor of data.
+bool python_number(const Origin& origin);
+
 }  // namespace firstfault::reason

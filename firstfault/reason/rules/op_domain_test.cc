@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 TEST(OpDomain, NamesTheOpOfAFaultInACalmRun) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_fault(run, 20, "log_of_nonpositive", "op_domain");
   const auto answer = ask("op_domain", run);
   ASSERT_TRUE(answer);
@@ -22,13 +22,13 @@ TEST(OpDomain, NamesTheOpOfAFaultInACalmRun) {
 }
 
 TEST(OpDomain, IsAnEffectAtTheEndOfADivergence) {
-  Run run = diverging(30, 8, 30);
+  auto run = diverging(30, 8, 30);
   add_fault(run, 38, "log_of_nonpositive", "op_domain");
   EXPECT_FALSE(ask("op_domain", run));
 }
 
 TEST(OpDomain, GuessesWhereFiniteOperandsGaveNaNAndNoMechanismKnowsTheOp) {
-  Run run = learning(40);
+  auto run = learning(40);
   Origin& origin = add_fault(run, 20, "", "");
   Operand operand;
   operand.state = OperandState::finite;

@@ -9,6 +9,7 @@ namespace {
 constexpr std::int64_t kSteps = 3;
 constexpr double kForeign = 0.95;  ///< it holds other tensors in their place: a model built or moved again
 constexpr double kNothing = 0.93;  ///< it holds none of the model's
+constexpr double kMost = 0.9;      ///< most of the parameters, and the loss hardly improves
 constexpr double kSome = 0.7;      ///< left out by mistake, or frozen by leaving them out
 
 bool nothing_moves(const Reading& reading) {
@@ -20,7 +21,13 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   const Fact* left_out = reading.fact(FactKind::not_held);
   if (left_out == nullptr || left_out->count < kSteps) return std::nullopt;
   const Fact* foreign = reading.fact(FactKind::foreign);
-  const double confidence = foreign != nullptr ? kForeign : nothing_moves(reading) ? kNothing : kSome;
+  const double left = Reading::number(*left_out, "count");
+  const bool most = 2 * left > static_cast<double>(reading.sites(SiteRole::parameter).size()) + left;
+  const bool stuck = reading.learning() != Learning::improves || reading.remaining() > 0.7;
+  const double confidence = foreign != nullptr       ? kForeign
+                            : nothing_moves(reading) ? kNothing
+                            : most && stuck          ? kMost
+                                                     : kSome;
   Hypothesis result;
   result.cause = "optimizer_not_linked";
   result.confidence = confidence;
@@ -28,6 +35,7 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   result.onset_step = left_out->first_step;
   result.phase = "optimizer";
   result.module = left_out->module;
+  result.param = left_out->detail.substr(0, left_out->detail.find(','));
   const double count = Reading::number(*left_out, "count");
   const std::string many = std::isfinite(count) ? brief(count) + " parameters" : std::string("Parameters");
   result.description = many + " get gradients that no optimizer uses: " + left_out->detail + ".";

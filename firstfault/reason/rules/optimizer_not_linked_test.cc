@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 TEST(OptimizerNotLinked, IsSureWhereTheOptimizerHoldsAnotherModel) {
-  Run run = flat(40);
+  auto run = flat(40);
   add_fact(run, FactKind::not_held, 40, {{"count", 6}}).detail = "model.fc1.weight, model.fc1.bias";
   add_fact(run, FactKind::foreign, 40, {{"count", 6}});
   const auto answers = hypotheses(run);

@@ -10,16 +10,44 @@ namespace {
 
 constexpr double kLossTimes = 3;    ///< over its level before the reset
 constexpr double kUpdateTimes = 3;  ///< the step's size, likewise
-constexpr double kLossZ = 6;
+constexpr double kLossZ = 3;
+constexpr double kLeastSpread = 0.1;
 constexpr std::size_t kHistory = 8;
 constexpr std::size_t kWindow = 64;
 constexpr std::int64_t kSteps = 20;  ///< after the reset
-constexpr double kLost = 0.92;
+constexpr double kSecondLost = 0.3;  ///< of sqrt(v) in one step: with a decay of 0.9 or slower at least 0.95 is left
+constexpr std::size_t kLeapWindow = 20;
+constexpr double kLeapTimes = 4;     ///< update ratio over the largest of the window
+constexpr double kSameGradient = 2;  ///< gradient norm over the largest of the window
+constexpr double kSameRate = 1.2;
+constexpr double kLost = 0.95;
+
+/// Second moments that were there and are smaller by orders from one step to the next: they can only decay slowly.
+bool second_lost(const Reading& reading, std::int64_t step) {
+  for (const std::int32_t site : reading.sites(SiteRole::optimizer)) {
+    const Series second = reading.series(site, &Health::second);
+    const auto now = at(second, step);
+    const Series usual = before(second, step, 3);
+    if (now && !usual.empty() && usual.back().value > 0 && *now < kSecondLost * usual.back().value) return true;
+  }
+  return false;
+}
+
+/// The update leaps while gradient and learning rate are what they were: only the optimizer's memory can have changed.
+bool leaps(const Reading& reading, const StepRow& row) {
+  const Series update = before(reading.series(&StepRow::update_ratio), row.step, kLeapWindow);
+  const Series gradient = before(reading.series(&StepRow::gradient_norm), row.step, kLeapWindow);
+  const Series lr = before(reading.series(&StepRow::lr), row.step, kLeapWindow);
+  if (update.size() < kHistory || gradient.empty() || lr.empty()) return false;
+  return row.update_ratio > kLeapTimes * quantile(values_of(update), 1) &&
+         row.gradient_norm < kSameGradient * quantile(values_of(gradient), 1) &&
+         row.lr < kSameRate * quantile(values_of(lr), 1);
+}
 
 /// The first step in which the optimizer began with less state than the run is old.
 const StepRow* reset(const Reading& reading) {
   for (const StepRow* row : reading.rows())
-    if (row->reset_state) return row;
+    if (row->reset_state || second_lost(reading, row->step) || leaps(reading, *row)) return row;
   return nullptr;
 }
 
@@ -28,6 +56,7 @@ double most(const Series& series) { return quantile(values_of(series), 1); }
 std::optional<Hypothesis> lost(const Reading& reading) {
   const StepRow* row = reset(reading);
   if (row == nullptr || (reading.harm().kind == Harm::Kind::fault && !reading.harm().grew)) return std::nullopt;
+  if (reading.harm().grew && reading.harm().step < row->step) return std::nullopt;
   const Series loss = reading.series(&StepRow::loss);
   const Series update = reading.series(&StepRow::update_ratio);
   const Level usual = level(before(loss, row->step, kWindow));
@@ -35,7 +64,7 @@ std::optional<Hypothesis> lost(const Reading& reading) {
   const Series after = between(loss, row->step + 1, row->step + 1 + kSteps);
   const Series moved = between(update, row->step, row->step + kSteps);
   if (usual.count < kHistory || after.empty() || moved.empty()) return std::nullopt;
-  const Excess jump = excess(usual, most(after));
+  const Excess jump = excess(usual, most(after), kLeastSpread);
   const Excess size = excess(step, most(moved));
   if (jump.decades < std::log10(kLossTimes) || jump.z < kLossZ || size.decades < std::log10(kUpdateTimes))
     return std::nullopt;
@@ -51,7 +80,9 @@ std::optional<Hypothesis> lost(const Reading& reading) {
                        "are full-size ones in every direction, " +
                        brief(std::pow(10, size.decades)) + " times the ones before, and the loss jumped to " +
                        brief(most(after)) + " from " + brief(std::pow(10, usual.middle)) + ".";
-  result.evidence = {{row->step, "", "the optimizer's state was missing when step " + at + " began"},
+  const char* seen = row->reset_state ? "the optimizer's state was missing when step "
+                                      : "the optimizer's second moments were not those of the steps before when step ";
+  result.evidence = {{row->step, "", seen + at + " began"},
                      {row->step, "",
                       "the size of the updates rose to " + brief(most(moved)) + " of the parameters, from " +
                           brief(std::pow(10, step.middle))},
@@ -62,16 +93,40 @@ std::optional<Hypothesis> lost(const Reading& reading) {
   return result;
 }
 
+/// eps is 0, and the first value came out of the optimizer: 0/0 for whatever has had no gradient yet.
+std::optional<Hypothesis> no_eps(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  if (origin == nullptr || origin->phase != Phase::optimizer || origin->cause == "hyperparameter") return std::nullopt;
+  for (const OptimizerInfo& optimizer : reading.run().setup.optimizers) {
+    for (const auto& group : optimizer.groups) {
+      const auto eps = group.find("eps");
+      if (eps == group.end() || eps->second != 0) continue;
+      Hypothesis result = reading.about_culprit(*origin, kLost);
+      result.cause = "optimizer_state";
+      result.description =
+          "The optimizer divides by sqrt(v) + eps with an eps of 0: where no gradient has come yet this "
+          "is 0/0. " +
+          result.description;
+      result.advice = "give the optimizer an eps above 0, such as 1e-8.";
+      return result;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Hypothesis> judge(const Reading& reading) {
-  auto known = observed(reading, "optimizer_state");
-  return known ? known : lost(reading);
+  if (auto known = observed(reading, "optimizer_state")) return known;
+  if (auto known = no_eps(reading)) return known;
+  return lost(reading);
 }
 
 std::string condition() {
-  return "sqrt(v) + eps is 0 in the state's dtype (mechanism optimizer_denominator); or the optimizer lost its state, "
-         "after which its updates grew " +
-         brief(kUpdateTimes) + " times and the loss " + brief(kLossTimes) + " times (robust z above " + brief(kLossZ) +
-         ") within " + std::to_string(kSteps) + " steps";
+  return "sqrt(v) + eps is 0 in the state's dtype (mechanism optimizer_denominator), or eps is; or the optimizer lost "
+         "its state, or its second moments, or its update leaps " +
+         brief(kLeapTimes) + " times above the " + std::to_string(kLeapWindow) +
+         " steps before while gradient and learning rate do not, after which its updates are " + brief(kUpdateTimes) +
+         " times larger and the loss " + brief(kLossTimes) + " times (robust z above " + brief(kLossZ) + ") within " +
+         std::to_string(kSteps) + " steps";
 }
 
 }  // namespace

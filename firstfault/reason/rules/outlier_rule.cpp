@@ -8,11 +8,12 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kOverflowed = 0.96;
-constexpr double kStarted = 0.85;
+constexpr double kStarted = 0.93;
 constexpr double kSpiked = 0.9;
 constexpr double kOnlySpiked = 0.75;  ///< the next step was as if nothing had been
 constexpr double kThrown = 0.1;       ///< update ratio of the step: the parameters were moved far
-constexpr double kSpikeTimes = 10;    ///< loss or gradient norm over its level
+constexpr double kAbsurd = 0.9;
+constexpr double kSpikeTimes = 10;  ///< loss or gradient norm over its level
 
 /// Ops that are finite on everything ordinary: where one overflows in float32, its operands are to blame. exp, log
 /// and division are fragile by themselves, and the mechanism says so.
@@ -58,6 +59,23 @@ Hypothesis build(const Reading& reading, const Outlier& outlier, const Place& pl
   return result;
 }
 
+/// The program looked at the loss and made no step of it: the row holds the backward passes of two batches.
+bool left_out_by_program(const Reading& reading, const StepRow& row) {
+  std::vector<double> usual;
+  for (const StepRow* other : reading.rows()) usual.push_back(other->backwards);
+  return row.backwards > median(std::move(usual));
+}
+
+/// No harm that shows, but values that no sample has: what batch statistics are kept, they are spoilt.
+std::optional<Place> absurd(const Reading& reading, SiteRole role) {
+  for (const StepRow* row : reading.rows()) {
+    const auto outlier = batch_outlier(reading, role, row->step);
+    if (outlier && outlier->times() >= kAbsurdTimes && row->step >= static_cast<std::int64_t>(kOutlierHistory))
+      return Place{row->step, kAbsurd, "no ordinary sample is so large, whatever the loss of this step shows"};
+  }
+  return std::nullopt;
+}
+
 /// Everything finite: the step whose gradients or loss stood out most, if its batch did too.
 std::optional<Place> spike(const Reading& reading, SiteRole role) {
   std::optional<Place> worst;
@@ -67,7 +85,7 @@ std::optional<Place> spike(const Reading& reading, SiteRole role) {
     const auto spike = spike_at(reading, row->step);
     if (!spike || std::max(spike->loss_times, spike->gradient_times) < most) continue;
     const bool lasting = thrown_back(reading, row->step) || row->update_ratio >= kThrown;
-    if (!lasting && spike->loss_times < kSpikeTimes) continue;
+    if (!lasting && (spike->loss_times < kSpikeTimes || left_out_by_program(reading, *row))) continue;
     most = std::max(spike->loss_times, spike->gradient_times);
     worst = Place{row->step, lasting ? kSpiked : kOnlySpiked, "loss and gradients spiked with it"};
   }
@@ -85,7 +103,8 @@ const char* advice(SiteRole role) {
 
 std::optional<Hypothesis> outlier_hypothesis(const Reading& reading, SiteRole role, std::string_view cause) {
   const bool harmless = reading.harm().kind == Harm::Kind::none;
-  const auto where = harmless ? spike(reading, role) : place(reading);
+  auto where = harmless ? spike(reading, role) : place(reading);
+  if (harmless && !where) where = absurd(reading, role);
   if (!where) return std::nullopt;
   const auto outlier = batch_outlier(reading, role, where->step);
   if (!outlier) return std::nullopt;

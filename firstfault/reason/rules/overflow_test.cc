@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 TEST(Overflow, IsTheCauseInACalmRun) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_fault(run, 20, "exp_overflow", "overflow").op = "aten::exp";
   const auto answer = ask("overflow", run);
   ASSERT_TRUE(answer);
@@ -18,13 +18,13 @@ TEST(Overflow, IsTheCauseInACalmRun) {
 }
 
 TEST(Overflow, IsAnEffectAtTheEndOfADivergence) {
-  Run run = diverging(30, 8, 30);
+  auto run = diverging(30, 8, 30);
   add_fault(run, 38, "reduction_overflow", "overflow");
   EXPECT_FALSE(ask("overflow", run));
 }
 
 TEST(Overflow, IsNotSureOfAProductInTheBackward) {
-  Run run = learning(40);
+  auto run = learning(40);
   add_fault(run, 20, "dtype_overflow", "overflow").phase = Phase::backward;
   EXPECT_LT(ask("overflow", run)->confidence, 0.7);
 }

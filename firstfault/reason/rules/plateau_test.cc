@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 Run stalled(double late_gradient) {
-  Run run = learning(400);
+  auto run = learning(400);
   for (StepRow& row : run.rows) {
     if (row.step < 150) continue;
     row.update_ratio = 1e-8;

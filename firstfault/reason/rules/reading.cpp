@@ -94,20 +94,46 @@ Series Reading::healthy(std::int32_t site, Measure measure) const {
   return harm_.kind == Harm::Kind::none ? series(site, measure) : between(series(site, measure), 0, harm_.step);
 }
 
-Learning Reading::learning() const {
+namespace {
+
+struct Ends {
+  double from = 0, to = 0;
+};
+
+std::optional<Ends> ends(const Series& loss) {
   constexpr std::size_t kEnough = 10;
-  const Series loss = healthy(&StepRow::loss);
-  if (loss.size() < kEnough) return Learning::unknown;
-  const std::size_t few = std::clamp<std::size_t>(loss.size() / 20, 3, 20);
-  const std::size_t many = std::max<std::size_t>(3, loss.size() / 10);
+  if (loss.size() < kEnough) return std::nullopt;
+  const auto few = static_cast<std::ptrdiff_t>(std::clamp<std::size_t>(loss.size() / 20, 3, 20));
+  const auto many = static_cast<std::ptrdiff_t>(std::max<std::size_t>(3, loss.size() / 10));
   const std::vector<double> values = values_of(loss);
-  const std::vector<double> first(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(few));
-  const std::vector<double> last(values.end() - static_cast<std::ptrdiff_t>(many), values.end());
-  const double from = median(first);
-  const double to = median(last);
-  const double step = 0.1 * std::max(std::fabs(from), 1e-12);
-  if (to < from - step) return Learning::improves;
-  return to > from + 5 * step ? Learning::worse : Learning::flat;
+  return Ends{median({values.begin(), values.begin() + few}), median({values.end() - many, values.end()})};
+}
+
+}  // namespace
+
+std::optional<RateJump> Reading::rate_jump(std::int64_t until) const {
+  constexpr double kTimes = 5;
+  constexpr std::size_t kBefore = 3;
+  const Series lr = series(&StepRow::lr);
+  double most = 0;
+  for (std::size_t i = 0; i < lr.size() && lr[i].step <= until; ++i) {
+    if (i >= kBefore && most > 0 && lr[i].value >= kTimes * most) return RateJump{lr[i].step, most, lr[i].value};
+    most = std::max(most, lr[i].value);
+  }
+  return std::nullopt;
+}
+
+Learning Reading::learning() const {
+  const auto found = ends(healthy(&StepRow::loss));
+  if (!found) return Learning::unknown;
+  const double step = 0.1 * std::max(std::fabs(found->from), 1e-12);
+  if (found->to < found->from - step) return Learning::improves;
+  return found->to > found->from + 5 * step ? Learning::worse : Learning::flat;
+}
+
+double Reading::remaining() const {
+  const auto found = ends(healthy(&StepRow::loss));
+  return found && found->from > 0 && found->to >= 0 ? found->to / found->from : 1;
 }
 
 std::vector<std::int32_t> Reading::sites(SiteRole role) const {
@@ -230,6 +256,11 @@ Hypothesis Reading::about_growth(std::string_view cause, double confidence) cons
     const SiteRole role = site(first).role;
     if (role == SiteRole::parameter || role == SiteRole::gradient) result.param = site(first).name;
   }
+  if (harm_.origin != nullptr) {  // where the growth ended; `param` is where it shows first
+    result.op = harm_.origin->op;
+    result.forward_op = harm_.origin->forward_op;
+    result.module = harm_.origin->module;
+  }
   result.evidence = growth_evidence();
   return result;
 }
@@ -278,6 +309,13 @@ std::string name_of_site(const Site& site) {
 }
 
 std::int64_t elements_of(const Site& site) noexcept { return elements(site.shape); }
+
+bool floating(const Site& site) noexcept {
+  static constexpr std::string_view integers[] = {"Long", "Int", "Short", "Char", "Byte",
+                                                  "Bool", "int", "uint",  "bool"};
+  return std::none_of(std::begin(integers), std::end(integers),
+                      [&](std::string_view kind) { return site.dtype.starts_with(kind); });
+}
 
 std::string backward_name(std::string_view op) {
   std::string name;

@@ -27,6 +27,12 @@ struct Harm {
   std::int64_t onset = -1;         ///< first step of that growth
 };
 
+/// A step whose learning rate stands far above all before it.
+struct RateJump {
+  std::int64_t step = -1;
+  double from = 0, to = 0;
+};
+
 /// How the loss went from the first steps of the run to the last ones before the harm.
 enum class Learning : std::uint8_t { unknown, improves, flat, worse };
 
@@ -70,7 +76,12 @@ class Reading {
   Series healthy(Field field) const;
   Series healthy(std::int32_t site, Measure measure) const;
 
+  /// The first one at or before a step; warm-ups rise gradually and are none.
+  std::optional<RateJump> rate_jump(std::int64_t until) const;
+
   Learning learning() const;
+  /// Last loss over first, of medians; 1 where the run is too short to tell. For positive losses.
+  double remaining() const;
 
   // Sites ---------------------------------------------------------------------------------------------------------
   const Site& site(std::int32_t index) const { return run_.sites[static_cast<std::size_t>(index)]; }
@@ -96,7 +107,8 @@ class Reading {
   // Hypotheses ----------------------------------------------------------------------------------------------------
   /// With step, onset and origin's place of the harm filled in.
   Hypothesis about_culprit(const Origin& origin, double confidence) const;
-  /// For a divergence: phase "optimizer", the first layer that was moved away.
+  /// For a divergence: phase "optimizer"; `param` is the first one that was moved away, `op` and `module` are where the
+  /// growth ended in a non-finite value, or the module of `param`.
   Hypothesis about_growth(std::string_view cause, double confidence) const;
   /// Sentences about the growth before the harm: loss, gradient norm, update ratio, parameter norm.
   std::vector<Evidence> growth_evidence() const;
@@ -114,6 +126,9 @@ std::string brief(double value);
 std::string name_of_site(const Site& site);
 
 std::int64_t elements_of(const Site& site) noexcept;
+
+/// Not integers: those are tokens and labels, whose size means nothing.
+bool floating(const Site& site) noexcept;
 
 /// "SigmoidBackward0" for "aten::sigmoid".
 std::string backward_name(std::string_view op);

@@ -7,9 +7,11 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr double kSaturated = 0.5;  ///< fraction of the layer's elements at a flat end
-constexpr std::size_t kSteps = 10;  ///< up to the end
-constexpr double kLikely = 0.85;
+constexpr double kSaturated = 0.5;   ///< fraction of the layer's elements at a flat end
+constexpr std::size_t kSteps = 10;   ///< up to the end
+constexpr double kThroughout = 0.8;  ///< fraction at a flat end in every step
+constexpr double kLearnt = 0.3;      ///< last loss over first
+constexpr double kLikely = 0.91;
 constexpr double kLargeInput = 100;
 
 struct Flat {
@@ -32,13 +34,23 @@ std::optional<Flat> flat(const Reading& reading, std::int32_t site) {
   return result;
 }
 
+/// Then the scale of the data is the cause, and the saturation its effect.
+bool large_inputs(const Reading& reading) {
+  for (const std::int32_t site : reading.sites(SiteRole::input)) {
+    const Series rms = reading.series(site, &Health::rms);
+    if (floating(reading.site(site)) && !rms.empty() && rms.front().value >= kLargeInput) return true;
+  }
+  return false;
+}
+
+/// Layers that are flat nearly throughout from the first step hold back even a run that learns something.
+bool harmful(const Reading& reading, const Flat& flat) {
+  if (reading.learning() != Learning::improves) return true;
+  return flat.from_start && flat.share >= kThroughout && reading.remaining() > kLearnt;
+}
+
 std::string why(const Reading& reading, const Flat& first) {
   if (first.from_start) {
-    for (const std::int32_t site : reading.sites(SiteRole::input)) {
-      const Series absmax = reading.series(site, &Health::absmax);
-      if (!absmax.empty() && absmax.front().value >= kLargeInput)
-        return " It was so from the first step, with inputs that reach " + brief(absmax.front().value) + ".";
-    }
     return " It was so from the first step: weights or inputs are too large for it.";
   }
   const Series update = before(reading.series(&StepRow::update_ratio), first.since, 5);
@@ -48,19 +60,19 @@ std::string why(const Reading& reading, const Flat& first) {
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
-  if (reading.harm().kind != Harm::Kind::none || reading.learning() == Learning::improves ||
-      reading.learning() == Learning::unknown)
-    return std::nullopt;
+  if (reading.harm().kind == Harm::Kind::fault || reading.learning() == Learning::unknown) return std::nullopt;
+  if (large_inputs(reading)) return std::nullopt;
   std::optional<Flat> first;
   for (const std::int32_t site : reading.sites(SiteRole::activation)) {
-    if (reading.site(site).op.empty()) continue;
+    const std::string& op = reading.site(site).op;
+    if (op.empty() || op.find("softmax") != std::string::npos) continue;  // sharp answers, sharp attention
     const auto found = flat(reading, site);
     const bool earlier =
         found && (!first || found->since < first->since ||
                   (found->since == first->since && reading.site(site).order < reading.site(first->site).order));
     if (earlier) first = found;
   }
-  if (!first) return std::nullopt;
+  if (!first || !harmful(reading, *first)) return std::nullopt;
   const Site& site = reading.site(first->site);
   Hypothesis result;
   result.cause = "saturation";

@@ -31,5 +31,11 @@ TEST(Saturation, IsSilentWhereTheRunLearnsAndBelowHalf) {
   EXPECT_FALSE(ask("saturation", with_tanh(flat(60), 0.1, 0.45)));
 }
 
+TEST(Saturation, IsAnEffectOfLargeInputs) {
+  Run run = with_tanh(flat(60), 0.9, 0.9);
+  add_site(run, batch(SiteRole::input, "input 0"), [](std::int64_t) { return healthy(5000); });
+  EXPECT_EQ(hypotheses(run).front().cause, "data_scale");
+}
+
 }  // namespace
 }  // namespace firstfault::reason

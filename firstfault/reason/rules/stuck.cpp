@@ -14,7 +14,9 @@ std::optional<Stuck> stuck(const Reading& reading) {
   const double late = median(values_of({update.begin() + half, update.end()}));
   const double early = median(values_of({update.begin(), update.begin() + half}));
   if (!(late < kStuckUpdate)) return std::nullopt;
-  return Stuck{late, early < kStuckUpdate};
+  double total = 0;
+  for (const Point& point : update) total += point.value;
+  return Stuck{late, early < kStuckUpdate, total};
 }
 
 }  // namespace firstfault::reason

@@ -14,7 +14,9 @@ constexpr double kLambda = 0.6;  ///< factor per layer
 constexpr std::size_t kLayers = 4;
 constexpr double kSmooth = 0.7;
 constexpr std::int64_t kSteps = 5;  ///< in the first of which it must hold already
-constexpr double kLikely = 0.9;
+constexpr double kLearnt = 0.5;     ///< last loss over first: it learns all the same
+constexpr double kLikely = 0.93;
+constexpr double kAtFirst = 0.85;  ///< it came out of it, late
 
 /// The nonlinearity that most layers share.
 const Site* usual_activation(const Reading& reading) {
@@ -36,26 +38,35 @@ const Site* usual_activation(const Reading& reading) {
   return best;
 }
 
+/// Without the first layers whose gradient has underflowed to 0.
+std::vector<Depth> with_gradient(std::vector<Depth> depths) {
+  while (!depths.empty() && depths.front().norm == 0) depths.erase(depths.begin());
+  return depths;
+}
+
 bool vanishes(const std::vector<Depth>& depths, const Growth& growth) {
   return growth.layers >= kLayers && growth.lambda <= kLambda && growth.total < kTotal &&
          depths.front().norm < kFirst && depths.front().norm > 0 && growth.smooth >= kSmooth;
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
-  if (reading.harm().kind != Harm::Kind::none || reading.learning() == Learning::improves) return std::nullopt;
+  if (reading.harm().kind == Harm::Kind::fault || reading.rows().empty()) return std::nullopt;
+  if (reading.learning() == Learning::improves && reading.remaining() < kLearnt) return std::nullopt;
   const auto& rows = reading.rows();
-  if (rows.empty()) return std::nullopt;
   const std::int64_t first = rows.front()->step;
   const std::int64_t last = rows.back()->step;
-  const auto early = reading.depths(first, first + kSteps);
-  const auto late = reading.depths(last - std::max<std::int64_t>(kSteps, (last - first) / 4), last + 1);
-  const Growth growth = reading.growth_by_depth(late);
-  if (!vanishes(late, growth)) return std::nullopt;
+  const auto early = with_gradient(reading.depths(first, first + kSteps));
+  const auto newest =
+      with_gradient(reading.depths(last - std::max<std::int64_t>(kSteps, (last - first) / 4), last + 1));
   const bool at_once = vanishes(early, reading.growth_by_depth(early));
+  const bool to_the_end = vanishes(newest, reading.growth_by_depth(newest));
+  if (!at_once && !(to_the_end && reading.learning() != Learning::improves)) return std::nullopt;
+  const auto& late = to_the_end ? newest : early;
+  const Growth growth = reading.growth_by_depth(late);
   const Site& site = reading.site(late.front().site);
   Hypothesis result;
   result.cause = "vanishing_gradient";
-  result.confidence = kLikely;
+  result.confidence = to_the_end ? kLikely : kAtFirst;
   result.step = at_once ? first : rows[rows.size() / 2]->step;
   result.onset_step = result.step;
   result.phase = "backward";

@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 Run transformer(double varies_later, double first_lr) {
-  Run run = flat(160);
+  auto run = flat(160);
   run.setup.optimizers.push_back({"Adam", {{{"lr", 6e-3}}}});
   run.setup.modules.push_back({"model.norm", "LayerNorm", 64});
   for (StepRow& row : run.rows) {

@@ -7,12 +7,12 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr std::size_t kSteps = 20;
+constexpr std::size_t kSteps = 8;
 constexpr double kTotal = 3;      ///< last parameter norm over the first of the window
 constexpr double kSteady = 0.25;  ///< spread of the growth per step over its middle
-constexpr double kShare = 0.5;    ///< of the step's size that the norm grew by: the step points along the parameters
+constexpr double kShare = 0.5;    ///< of the norm's growth: the largest that the optimizer's step may be
 constexpr double kMatch = 0.1;    ///< lr * gradient norm over the step's size: SGD would need 1
-constexpr double kLikely = 0.8;
+constexpr double kLikely = 0.94;
 
 struct Steady {
   double per_step = 0;
@@ -34,24 +34,36 @@ std::optional<Steady> geometric(const Series& norm) {
   return Steady{std::exp(middle), norm.front().step, norm.front().value, norm.back().value};
 }
 
-/// Plain SGD's steps are lr times the gradient; here they are far larger.
-bool without_gradient(const Reading& reading) {
+/// The norm grows by more than the optimizer's whole step, or that step is far larger than the gradient accounts for.
+bool without_gradient(const std::vector<const StepRow*>& rows, double per_step) {
   std::size_t unmatched = 0;
-  const auto rows = reading.healthy_rows();
   for (const StepRow* row : rows) {
     const double asked = row->lr * row->gradient_norm;
     const double taken = row->update_ratio * row->parameter_norm;
-    if (std::isfinite(asked) && std::isfinite(taken) && asked < kMatch * taken) ++unmatched;
+    const bool beyond = row->update_ratio < kShare * std::log(per_step);
+    if (std::isfinite(asked) && std::isfinite(taken) && (beyond || asked < kMatch * taken)) ++unmatched;
   }
   return unmatched * 2 > rows.size();
 }
 
+/// The longest stretch up to the harm or the end that grows steadily, by halves: it may begin in the middle of a run.
+std::optional<Steady> newest_growth(const Series& norm, std::vector<const StepRow*>& rows) {
+  for (std::size_t skip = 0; skip + kSteps < norm.size(); skip += std::max<std::size_t>(1, (norm.size() - skip) / 4)) {
+    const Series part(norm.begin() + static_cast<std::ptrdiff_t>(skip), norm.end());
+    auto steady = geometric(part);
+    if (!steady) continue;
+    std::erase_if(rows, [&](const StepRow* row) { return row->step < steady->first; });
+    return steady;
+  }
+  return std::nullopt;
+}
+
 std::optional<Hypothesis> judge(const Reading& reading) {
-  const Series norm = reading.healthy(&StepRow::parameter_norm);
-  const auto steady = geometric(norm);
-  if (!steady || !without_gradient(reading)) return std::nullopt;
-  const double update = median(values_of(reading.healthy(&StepRow::update_ratio)));
-  if (!(std::log(steady->per_step) > kShare * update)) return std::nullopt;
+  const Series norm = reading.harm().kind == Harm::Kind::fault ? reading.healthy(&StepRow::parameter_norm)
+                                                               : reading.series(&StepRow::parameter_norm);
+  auto rows = reading.harm().kind == Harm::Kind::fault ? reading.healthy_rows() : reading.rows();
+  const auto steady = newest_growth(norm, rows);
+  if (!steady || !without_gradient(rows, steady->per_step)) return std::nullopt;
   Hypothesis result;
   const bool harmed = reading.harm().grew;
   if (harmed) result = reading.about_growth("weight_growth", kLikely);

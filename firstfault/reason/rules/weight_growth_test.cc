@@ -9,7 +9,7 @@ namespace {
 using namespace hand_made;
 
 Run growing(double gradient) {
-  Run run = flat(60);
+  auto run = flat(60);
   for (StepRow& row : run.rows) {
     row.parameter_norm = 10 * std::pow(1.03, static_cast<double>(row.step));
     row.update_ratio = 0.03;

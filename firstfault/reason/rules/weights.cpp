@@ -7,7 +7,11 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr double kChanged = 0.3;  ///< a first step this large hides what was there before
+/// The step changed each element by `update` times the rms before it; the change points nowhere in particular.
+double before_step(const Health& after) {
+  const double update = known(after.update) ? after.update : 0;
+  return after.rms / std::sqrt(1 + update * update);
+}
 
 bool is_weight(const Reading& reading, const Site& site) {
   const std::size_t dot = site.name.rfind('.');
@@ -25,11 +29,11 @@ std::vector<Weight> initial_weights(const Reading& reading) {
     const Site& site = reading.site(index);
     const Health* health = reading.health(0, index);
     if (!is_weight(reading, site) || health == nullptr || !known(health->rms)) continue;
-    const bool whole = !known(health->update) || health->update < kChanged;
-    if (!whole || health->bad()) continue;
+    if (health->bad()) continue;
+    const double rms = before_step(*health);
     std::int64_t fan_in = 1;
     for (std::size_t i = 1; i < site.shape.size(); ++i) fan_in *= site.shape[i];
-    weights.push_back({index, fan_in, health->rms, health->rms * std::sqrt(static_cast<double>(fan_in))});
+    weights.push_back({index, fan_in, rms, rms * std::sqrt(static_cast<double>(fan_in))});
   }
   std::stable_sort(weights.begin(), weights.end(), [&](const Weight& a, const Weight& b) {
     return reading.site(a.site).order < reading.site(b.site).order;
@@ -42,6 +46,12 @@ std::optional<Weight> largest_gain(const Reading& reading) {
   const auto most = std::max_element(weights.begin(), weights.end(),
                                      [](const Weight& a, const Weight& b) { return a.gain < b.gain; });
   return most == weights.end() ? std::nullopt : std::optional(*most);
+}
+
+double usual_gain(const Reading& reading) {
+  std::vector<double> gains;
+  for (const Weight& weight : initial_weights(reading)) gains.push_back(weight.gain);
+  return median(std::move(gains));
 }
 
 bool stays_zero(const Reading& reading, const Weight& weight) {

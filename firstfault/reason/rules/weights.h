@@ -16,11 +16,14 @@ struct Weight {
   double gain = 0;  ///< rms * sqrt(fan_in): 1.4 with He's initialisation, 0.58 with PyTorch's default
 };
 
-/// Weights of linear, convolutional and recurrent layers (two dimensions or more, no embeddings) after the first step,
-/// where that step did not change them much; in the order of the network.
+/// Weights of linear, convolutional and recurrent layers (two dimensions or more, no embeddings) before the first step,
+/// reckoned back from what was measured after it; in the order of the network.
 std::vector<Weight> initial_weights(const Reading& reading);
 
 std::optional<Weight> largest_gain(const Reading& reading);
+
+/// Median over all weights; NaN for none.
+double usual_gain(const Reading& reading);
 
 /// 0 in every step that was looked at.
 bool stays_zero(const Reading& reading, const Weight& weight);

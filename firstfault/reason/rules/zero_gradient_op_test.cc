@@ -15,7 +15,7 @@ Run with_gradients(Run run, double first, double second) {
 }
 
 TEST(ZeroGradientOp, NamesTheOpAboveGradientsThatAreAlwaysZero) {
-  Run run = with_gradients(flat(40), 0, 0.1);
+  auto run = with_gradients(flat(40), 0, 0.1);
   Fact& fact = add_fact(run, FactKind::constant_op, 40);
   fact.op = "aten::softmax";
   fact.detail = "softmax over one element";
@@ -31,7 +31,7 @@ TEST(ZeroGradientOp, IsSilentAboutAPartThatIsNotUsed) {
 }
 
 TEST(ZeroGradientOp, IsSilentAboutRoundingWithAStraightThroughGradient) {
-  Run run = with_gradients(learning(40), 0.1, 0.1);
+  auto run = with_gradients(learning(40), 0.1, 0.1);
   add_fact(run, FactKind::constant_op, 40).detail = "round";
   EXPECT_TRUE(hypotheses(run).empty());
 }

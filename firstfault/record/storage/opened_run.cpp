@@ -126,9 +126,11 @@ std::string immutable_uri(const std::string& path) {
   return uri + "?immutable=1";
 }
 
-void check_identity(const Database& database, const std::string& path) {
+/// Returns the flags of the file's version.
+std::int64_t check_identity(const Database& database, const std::string& path) {
   const std::int64_t application = database.query_integer("PRAGMA application_id");
-  const std::int64_t version = database.query_integer("PRAGMA user_version");
+  const std::int64_t flags_and_version = database.query_integer("PRAGMA user_version");
+  const std::int64_t version = flags_and_version & ~kMovingFlag;
   if (application != kApplicationId) {
     throw Error(quoted(path) + " is a SQLite database of another program, not a run file.", Error::Kind::unreadable);
   }
@@ -137,6 +139,7 @@ void check_identity(const Database& database, const std::string& path) {
                     ", this one reads up to " + std::to_string(kSchemaVersion) + "): update firstfault.",
                 Error::Kind::unreadable);
   }
+  return flags_and_version & kMovingFlag;
 }
 
 OpenedRun open_database(const std::string& file, const std::string& shown_path) {
@@ -152,7 +155,7 @@ OpenedRun open_database(const std::string& file, const std::string& shown_path) 
   run.database.execute("PRAGMA writable_schema = ON; PRAGMA cell_size_check = ON");
   run.commits_begun = count_of_commits(run.database);
   run.database.execute("BEGIN");
-  check_identity(run.database, shown_path);
+  run.is_torn = check_identity(run.database, shown_path) != 0 && alone;
   return run;
 }
 

@@ -16,6 +16,12 @@ inline constexpr int kPageSize = 4096;
 /// header that SQLite reserves (https://sqlite.org/fileformat2.html, section 1.3), neither reads nor checks.
 inline constexpr int kCommitsOffset = 72;
 
+/// Added to `PRAGMA user_version` (which stands at byte 60) in every commit, and taken off in the main file whenever
+/// all commits have been moved into it: the main file alone is whole where it is not set. The first page, with this, is
+/// the first that a checkpoint moves.
+inline constexpr std::int64_t kMovingFlag = 0x10000;
+inline constexpr int kVersionOffset = 60;
+
 extern const char* const kSchema;
 
 // health.data is this struct, once per site.

@@ -36,6 +36,10 @@ class Transaction {
   const Database& database_;
 };
 
+void mark_first_page(const Database& database) {
+  database.execute("PRAGMA user_version = " + std::to_string(kSchemaVersion + kMovingFlag));
+}
+
 std::string why(const Database& database, const SqliteError& error) {
   const int number = database.get() != nullptr ? sqlite3_system_errno(database.get()) : 0;
   return number != 0 ? std::strerror(number) : error.what();
@@ -173,7 +177,7 @@ void Writer::create_schema() {
   Transaction transaction(database_);
   database_.execute(kSchema);
   database_.execute("PRAGMA application_id = " + std::to_string(kApplicationId));
-  database_.execute("PRAGMA user_version = " + std::to_string(kSchemaVersion));
+  mark_first_page(database_);
   commits_ = 1;
   Statement(database_.get(), "INSERT INTO run VALUES (1, ?, ?, 0, 0, 0, ?, ?, ?, ?, ?)")
       .run(stored_name(RunState::recording), commits_, process.host, process.boot, process.pid_namespace, process.pid,
@@ -194,6 +198,7 @@ void Writer::commit(const Batch& batch) {
   }
   statements_->write_totals(batch.totals);
   statements_->run.run(commits_ + 1, batch.steps, batch.ops, batch.rows_seen);
+  mark_first_page(database_);
   sqlite3_wal_hook(
       database_.get(),
       [](void* self, sqlite3*, const char*, int pages) {
@@ -203,7 +208,7 @@ void Writer::commit(const Batch& batch) {
       this);
   transaction.commit();
   ++commits_;
-  write_count_of_commits();
+  write_to_head(kCommitsOffset, commits_);
 }
 
 void Writer::make_room_in_wal() {
@@ -213,26 +218,31 @@ void Writer::make_room_in_wal() {
 }
 
 void Writer::checkpoint() {
+  write_to_head(kVersionOffset, kSchemaVersion + kMovingFlag);
   int in_wal = 0;
   int moved = 0;
   const int code = sqlite3_wal_checkpoint_v2(database_.get(), "main", SQLITE_CHECKPOINT_PASSIVE, &in_wal, &moved);
   if (code != SQLITE_OK && code != SQLITE_BUSY) throw SqliteError(code, sqlite3_errmsg(database_.get()));
-  wal_pages_ = in_wal == moved ? 0 : in_wal;
-  write_count_of_commits();  // the first page has come from the -wal, without it
+  const bool all = code == SQLITE_OK && in_wal == moved;
+  wal_pages_ = all ? 0 : in_wal;
+  write_to_head(kCommitsOffset, commits_);  // the first page came without it
+  if (all) write_to_head(kVersionOffset, kSchemaVersion);
 }
 
 void Writer::finish(RunState state) {
   {
     Transaction transaction(database_);
     Statement(database_.get(), "UPDATE run SET state = ?, commits = ?").run(stored_name(state), commits_ + 1);
+    mark_first_page(database_);
     transaction.commit();
   }
   ++commits_;
   checkpoint();
   statements_.reset();
   // A database without -wal can be read in place in a read-only folder. With a reader at it, it stays as it is.
+  database_.execute("PRAGMA user_version = " + std::to_string(kSchemaVersion));
   sqlite3_exec(database_.get(), "PRAGMA journal_mode = DELETE", nullptr, nullptr, nullptr);
-  write_count_of_commits();
+  write_to_head(kCommitsOffset, commits_);
   database_.close();
 }
 
@@ -249,13 +259,13 @@ bool Writer::is_at_limit() const {
   }
 }
 
-void Writer::write_count_of_commits() noexcept {
+void Writer::write_to_head(int offset, std::int64_t value) noexcept {
   sqlite3_file* file = database_.get() != nullptr ? database_.main_file() : nullptr;
   if (file == nullptr) return;
   // Through SQLite's own handle: closing another one of this process would drop SQLite's locks (fcntl(2)).
   std::array<unsigned char, 4> bytes{};
-  for (int i = 0; i < 4; ++i) bytes[static_cast<std::size_t>(i)] = static_cast<unsigned char>(commits_ >> (24 - 8 * i));
-  file->pMethods->xWrite(file, bytes.data(), static_cast<int>(bytes.size()), kCommitsOffset);
+  for (int i = 0; i < 4; ++i) bytes[static_cast<std::size_t>(i)] = static_cast<unsigned char>(value >> (24 - 8 * i));
+  file->pMethods->xWrite(file, bytes.data(), static_cast<int>(bytes.size()), offset);
 }
 
 void Writer::abandon() noexcept {

@@ -10,6 +10,7 @@
 
 #include "firstfault/record/run.h"
 #include "firstfault/record/storage/intake.h"
+#include "firstfault/record/storage/schema.h"
 #include "firstfault/record/storage/sqlite.h"
 
 namespace firstfault::record {
@@ -37,7 +38,7 @@ class Writer {
   /// The pages that max_bytes allows are used up.
   bool is_at_limit() const;
   /// Shows other machines that the process lives: they see only when the file was written to.
-  void touch() noexcept { write_count_of_commits(); }
+  void touch() noexcept { write_to_head(kCommitsOffset, commits_); }
   /// Closes without touching the file: it is no longer ours.
   void abandon() noexcept;
 
@@ -46,7 +47,7 @@ class Writer {
   void open(bool exclusive);
   void create_schema();
   void make_room_in_wal();
-  void write_count_of_commits() noexcept;
+  void write_to_head(int offset, std::int64_t value) noexcept;
 
   std::string path_;
   WriterOptions options_;

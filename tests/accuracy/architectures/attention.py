@@ -91,7 +91,7 @@ class Decoder(nn.Module):
 
 
 def echo(seed: int, batch: int, length: int, vocab: int):
-    """What was the token before this one? Nothing but attention can tell. The first and those after the end are ignored."""
+    """What was the token before this one? Only attention can tell. The first, and those after the end, are ignored."""
 
     def load(number):
         g = generator(seed, 2, number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -67,7 +69,7 @@ class ResNet(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(2, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
         sizes = [width] + [width if i == 0 else 2 * width for i in range(blocks)]
-        self.blocks = nn.Sequential(*[Residual(a, b, 1 if a == b else 2) for a, b in zip(sizes, sizes[1:])])
+        self.blocks = nn.Sequential(*[Residual(a, b, 1 if a == b else 2) for a, b in itertools.pairwise(sizes)])
         self.fc = nn.Linear(sizes[-1], classes)
 
     def forward(self, x):

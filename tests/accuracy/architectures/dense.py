@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -18,16 +20,12 @@ ACTIVATIONS = {
 }
 
 
-def layers(sizes: list[int], activation: str, norm: bool = False, dropout: float = 0.0) -> nn.Sequential:
+def layers(sizes: list[int], activation: str) -> nn.Sequential:
     """Linear layers with something nonlinear between them; none after the last."""
     found: list[nn.Module] = []
-    for inputs, outputs in zip(sizes, sizes[1:]):
-        found.append(nn.Linear(inputs, outputs))
-        if len(found) and outputs is not sizes[-1]:
-            found += [nn.LayerNorm(outputs)] if norm else []
-            found.append(ACTIVATIONS[activation]())
-            found += [nn.Dropout(dropout)] if dropout else []
-    return nn.Sequential(*found)
+    for inputs, outputs in itertools.pairwise(sizes):
+        found += [nn.Linear(inputs, outputs), ACTIVATIONS[activation]()]
+    return nn.Sequential(*found[:-1])
 
 
 class Perceptron(nn.Module):
@@ -35,7 +33,7 @@ class Perceptron(nn.Module):
         super().__init__()
         *hidden, outputs = sizes
         self.body = nn.Sequential()
-        for number, (a, b) in enumerate(zip(hidden, hidden[1:])):
+        for number, (a, b) in enumerate(itertools.pairwise(hidden)):
             self.body.append(nn.Linear(a, b))
             if norm:
                 self.body.append(nn.LayerNorm(b))
@@ -99,7 +97,9 @@ def lora(seed: int, width: int, rank: int, activation: str, batch: int) -> Task:
     change = [torch.randn(layer.weight.shape, generator=generator(seed, i)) for i, layer in enumerate(frozen)]
     act = ACTIVATIONS[activation]()
     with torch.no_grad():
-        wanted = [layer.weight + 1.0 / layer.in_features**0.5 * move for layer, move in zip(frozen, change, strict=True)]
+        wanted = [
+            layer.weight + 1.0 / layer.in_features**0.5 * move for layer, move in zip(frozen, change, strict=True)
+        ]
 
     def load(number):
         x = torch.randn(batch, 10, generator=generator(seed, 9, number))

@@ -26,7 +26,10 @@ def gan(seed: int, width: int, batch: int) -> Task:
         return {"x": x, "noise": torch.randn(batch, 4, generator=g)}
 
     def judge(given):
-        real, fake = models["discriminator"](given["x"]), models["discriminator"](models["generator"](given["noise"]).detach())
+        real, fake = (
+            models["discriminator"](given["x"]),
+            models["discriminator"](models["generator"](given["noise"]).detach()),
+        )
         ones = torch.full_like(real, 0.9)
         loss = F.binary_cross_entropy_with_logits(real.float(), ones.float())
         return loss + F.binary_cross_entropy_with_logits(fake.float(), torch.zeros_like(fake).float())

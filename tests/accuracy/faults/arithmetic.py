@@ -6,25 +6,20 @@ import math
 
 import torch
 
-from ..site import Draft, Site
+from ..site import Site
 from ..truth import MODULE, Place, Truth
-from .fault import Fault, alter, factors, having
-
-
-def wide(draft: Draft) -> bool:
-    """In float16 the loud sample itself would overflow, before the operation."""
-    return draft.recipe.amp != "fp16"
+from .fault import Fault, alter, factors, having, wide
 
 
 def put_after_seam(site: Site, operation, value: float) -> tuple[Place, int]:
     """Into a drawn module; the operation gets its answer, that of one sample multiplied by `value` once."""
     seam, change = site.seam(), factors(site, value)
     alter(seam.module, after=lambda answer: operation(change(answer)))
-    return Place(MODULE, (seam.path,), (site.sample,)), site.step
+    return Place(MODULE, (seam.name,), (site.sample,)), site.step
 
 
 def zero_row(site: Site) -> Truth:
-    """The operation needs a length, a logarithm or a root of a sample that is 0 once, as if it were dropped or padded."""
+    """The operation needs a length, a logarithm or a root of a sample that is 0 once, as if it were padding."""
     operations = {
         "length": lambda x: x / x.norm(dim=-1, keepdim=True) * math.sqrt(x.shape[-1]),
         "deviation": lambda x: x / x.std(-1, keepdim=True),
@@ -49,9 +44,13 @@ def where_unused_branch(site: Site) -> Truth:
     def softplus(x):
         return torch.where(x < 20, torch.log1p(torch.exp(x)), x)
 
-    name, operation, value = site.rng.choice((("direction", direction, 0.0), ("softplus", softplus, site.size(1e3, 1e5))))
+    name, operation, value = site.rng.choice(
+        (("direction", direction, 0.0), ("softplus", softplus, site.size(1e3, 1e5)))
+    )
     place, step = put_after_seam(site, operation, value)
-    return Truth("op_domain", place, step, ("overflow",) if name == "softplus" else (), note=f"{name} at {place.names[0]}")
+    return Truth(
+        "op_domain", place, step, ("overflow",) if name == "softplus" else (), note=f"{name} at {place.names[0]}"
+    )
 
 
 def flat_end(site: Site) -> Truth:
@@ -97,8 +96,8 @@ def masked_row(site: Site) -> Truth:
 
     site.task.corruptions.append(spoil)
     names = {
-        "encoder": ("encoder.layers.0.self_attn", "encoder.layers.0"),
-        "decoder": ("blocks.0.attention", "blocks.0"),
+        "encoder": ("model.encoder.layers.0.self_attn", "model.encoder.layers.0"),
+        "decoder": ("model.blocks.0.attention", "model.blocks.0"),
     }[site.draft.architecture.name]
     return Truth("masked_softmax", Place(MODULE, names, (sample,)), site.step)
 
@@ -114,7 +113,7 @@ def masked_pooling(site: Site) -> Truth:
         return x + x * x.masked_fill(hidden, -math.inf).softmax(-1)
 
     alter(seam.module, after=gate)
-    return Truth("masked_softmax", Place(MODULE, (seam.path,), (sample,)), site.step, note=seam.path)
+    return Truth("masked_softmax", Place(MODULE, (seam.name,), (sample,)), site.step, note=seam.name)
 
 
 FAULTS = [

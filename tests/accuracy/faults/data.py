@@ -6,7 +6,7 @@ import torch
 
 from ..site import Draft, Site
 from ..truth import DATA, LOSS, Place, Truth
-from .fault import Fault, having
+from .fault import Fault, having, wide
 
 
 def nan_in_sample(site: Site) -> Truth:
@@ -146,7 +146,7 @@ def target_too_long(site: Site) -> Truth:
 
 def bounded(draft: Draft) -> bool:
     """Where large inputs overflow in an exp without a bound, that would be as good an answer."""
-    return draft.has("floats") and not draft.has("unclamped")
+    return draft.has("floats") and not draft.has("unclamped") and wide(draft)
 
 
 FAULTS = [
@@ -154,10 +154,12 @@ FAULTS = [
     Fault(nan_in_target, having("values")),
     Fault(nan_column, having("floats")),
     Fault(outlier_in_batch, bounded),
-    Fault(outlier_in_target, having("values")),
+    Fault(outlier_in_target, lambda draft: draft.has("values") and wide(draft)),
     Fault(unscaled_features, bounded),
-    Fault(unscaled_targets, having("values")),
-    Fault(constant_feature, lambda draft: draft.has("floats", "perceptron") or draft.architecture.name in ("moe", "gnn")),
+    Fault(unscaled_targets, lambda draft: draft.has("values") and wide(draft)),
+    Fault(
+        constant_feature, lambda draft: draft.has("floats", "perceptron") or draft.architecture.name in ("moe", "gnn")
+    ),
     Fault(constant_target, having("values")),
     Fault(target_too_long, having("ctc")),
 ]

@@ -33,6 +33,11 @@ def either(*traits: str) -> Callable[[Draft], bool]:
     return lambda draft: any(draft.has(trait) for trait in traits)
 
 
+def wide(draft: Draft) -> bool:
+    """In float16 large values would overflow by themselves, and that would be as good an answer."""
+    return draft.recipe.amp != "fp16"
+
+
 def alter(module: nn.Module, before: Callable | None = None, after: Callable | None = None) -> None:
     """As if the author of the module had written this into its forward."""
 

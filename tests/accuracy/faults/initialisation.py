@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 
@@ -9,13 +11,13 @@ from ..architectures.attention import Attention
 from ..site import Draft, Site
 from ..task import spots
 from ..truth import MODULE, Place, Truth
-from .fault import Fault, alter, having
+from .fault import Fault, alter, having, wide
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding)
 
 
 def names_of(found) -> tuple[str, ...]:
-    return tuple(name for spot in found for name in (spot.path, *spot.parameters))
+    return tuple(name for spot in found for name in (spot.name, *spot.parameters))
 
 
 def scale(module: nn.Module, size: float, bias: bool = False) -> None:
@@ -29,7 +31,7 @@ def large_weights(site: Site) -> Truth:
     """The weights of one layer are far too large (a variance taken for a deviation, a forgotten root of the fan-in)."""
     spot, size = site.spot(*WEIGHTED), site.size(20, 1e4)
     scale(spot.module, size)
-    return Truth("bad_init", Place(MODULE, names_of([spot])), 0, diffuse=True, note=f"x{size:.0f} at {spot.path}")
+    return Truth("bad_init", Place(MODULE, names_of([spot])), 0, diffuse=True, note=f"x{size:.0f} at {spot.name}")
 
 
 def growing_layers(site: Site) -> Truth:
@@ -49,7 +51,7 @@ def growing_in_time(site: Site) -> Truth:
     site.draft.options |= {"activation": "relu", "length": length}
     (spot,) = [spot for spot in spots(site.task, nn.Linear) if spot.path == "recurrent"]
     scale(spot.module, size)
-    place = Place(MODULE, (*names_of([spot]), "entry", "entry.weight", "entry.bias"))
+    place = Place(MODULE, (*names_of([spot]), "model.entry", "model.entry.weight", "model.entry.bias"))
     return Truth("exploding_gradient", place, 0, ("bad_init",), diffuse=True, note=f"x{size:.1f}, {length} steps")
 
 
@@ -59,13 +61,14 @@ def uninitialised(site: Site) -> Truth:
     with torch.no_grad():
         weight = spot.module.weight.view(-1)
         weight[site.rng.randrange(len(weight))] = site.rng.choice((float("nan"), float("inf")))
-    return Truth("bad_init", Place(MODULE, names_of([spot])), 0, note=spot.path)
+    return Truth("bad_init", Place(MODULE, names_of([spot])), 0, note=spot.name)
 
 
 def deep_sigmoid(site: Site) -> Truth:
     """Each sigmoid takes at least three quarters of the gradient."""
     site.draft.options |= {"depth": site.rng.randint(7, 16), "activation": "sigmoid", "norm": False, "dropout": 0.0}
-    place = Place(MODULE, (*names_of(spots(site.task, nn.Linear)), *names_of(spots(site.task, nn.Sigmoid))))
+    hidden = [spot for spot in spots(site.task, nn.Linear, nn.Sigmoid) if spot.path.startswith("body")]
+    place = Place(MODULE, names_of(hidden))
     return Truth("vanishing_gradient", place, 0, diffuse=True, note=f"{site.draft.options['depth']} layers")
 
 
@@ -77,7 +80,7 @@ def deep_and_small(site: Site) -> Truth:
     found = spots(site.task, nn.Linear)
     for spot in found:
         scale(spot.module, size, bias=True)
-    place = Place(MODULE, (*names_of(found), *names_of(spots(site.task, nn.Tanh, nn.GELU, nn.ReLU))))
+    place = Place(MODULE, names_of([*found, *spots(site.task, nn.Tanh, nn.GELU, nn.ReLU)]))
     return Truth("vanishing_gradient", place, 0, ("bad_init",), diffuse=True, note=f"x{size:.2f}")
 
 
@@ -92,7 +95,9 @@ def saturated_layers(site: Site) -> Truth:
     for spot in linear[first:]:
         scale(spot.module, size)
     place = Place(MODULE, names_of([*linear[first:], *flat[first:]]))
-    return Truth("saturation", place, 0, ("bad_init",), diffuse=True, note=f"{name}, x{size:.0f} from {linear[first].path}")
+    return Truth(
+        "saturation", place, 0, ("bad_init",), diffuse=True, note=f"{name}, x{size:.0f} from {linear[first].path}"
+    )
 
 
 def dead_relu(site: Site) -> Truth:
@@ -104,7 +109,7 @@ def dead_relu(site: Site) -> Truth:
     with torch.no_grad():
         linear.module.bias.fill_(bias)
     place = Place(MODULE, names_of([linear, relu]))
-    return Truth("dead_units", place, 0, ("bad_init",), diffuse=True, note=f"bias {bias:.1f} at {linear.path}")
+    return Truth("dead_units", place, 0, ("bad_init",), diffuse=True, note=f"bias {bias:.1f} at {linear.name}")
 
 
 def before_relu(site: Site) -> list:
@@ -112,7 +117,7 @@ def before_relu(site: Site) -> list:
     every = spots(site.task, nn.Module)
     return [
         (a, b)
-        for a, b in zip(every, every[1:])
+        for a, b in itertools.pairwise(every)
         if isinstance(b.module, nn.ReLU) and getattr(a.module, "bias", None) is not None
     ]
 
@@ -130,7 +135,7 @@ def dies_at_once(site: Site) -> Truth:
 
     site.recipe.after_update.append(move)
     place = Place(MODULE, names_of([linear, relu]))
-    return Truth("dead_units", place, step, diffuse=True, note=f"bias -{size:.0f} at {linear.path}")
+    return Truth("dead_units", place, step, diffuse=True, note=f"bias -{size:.0f} at {linear.name}")
 
 
 def zero_gradient_op(site: Site) -> Truth:
@@ -143,14 +148,13 @@ def zero_gradient_op(site: Site) -> Truth:
     }
     name, seam = site.rng.choice(list(operations)), site.seam()
     alter(seam.module, after=operations[name])
-    model = next(model for model in site.task.models.values() if dict(model.named_modules()).get(seam.path) is seam.module)
     above = []
-    for path, _ in model.named_parameters():
-        above.append(path)
+    for path, _ in site.task.models[seam.model].named_parameters():
+        above.append(f"{seam.model}.{path}")
         if path.startswith(seam.path + "."):
             break
-    place = Place(MODULE, (seam.path, *above))
-    return Truth("zero_gradient_op", place, 0, diffuse=True, note=f"{name} at {seam.path}")
+    place = Place(MODULE, (seam.name, *above))
+    return Truth("zero_gradient_op", place, 0, diffuse=True, note=f"{name} at {seam.name}")
 
 
 def sharp_attention(site: Site) -> Truth:
@@ -160,7 +164,7 @@ def sharp_attention(site: Site) -> Truth:
     for spot in found:
         scale(spot.module.q, size)
         scale(spot.module.k, size)
-    names = tuple(f"{spot.path}{part}" for spot in found for part in ("", ".q", ".k", ".q.weight", ".k.weight"))
+    names = tuple(f"{spot.name}{part}" for spot in found for part in ("", ".q", ".k", ".q.weight", ".k.weight"))
     return Truth("attention_collapse", Place(MODULE, names), 0, ("bad_init",), diffuse=True, note=f"x{size:.0f}")
 
 
@@ -172,7 +176,7 @@ def one_expert(site: Site) -> Truth:
     with torch.no_grad():
         router.bias[chosen] += size
     site.task.players[0].loss = lambda given: site.task.criterion(site.task.predict(given), given)
-    place = Place(MODULE, ("moe", "moe.router", "moe.router.bias", "moe.router.weight"))
+    place = Place(MODULE, ("model.moe", "model.moe.router", "model.moe.router.bias", "model.moe.router.weight"))
     return Truth("moe_collapse", place, 0, ("bad_init",), diffuse=True, note=f"bias {size:.0f}")
 
 
@@ -181,16 +185,16 @@ def has_relu(draft: Draft) -> bool:
 
 
 FAULTS = [
-    Fault(large_weights),
-    Fault(growing_layers, having("perceptron")),
+    Fault(large_weights, wide),
+    Fault(growing_layers, lambda draft: draft.has("perceptron") and wide(draft)),
     Fault(growing_in_time, having("unrolled")),
     Fault(uninitialised),
     Fault(deep_sigmoid, having("perceptron")),
     Fault(deep_and_small, having("perceptron")),
-    Fault(saturated_layers, having("perceptron")),
+    Fault(saturated_layers, lambda draft: draft.has("perceptron") and wide(draft)),
     Fault(dead_relu, has_relu),
     Fault(dies_at_once, has_relu),
     Fault(zero_gradient_op),
-    Fault(sharp_attention, lambda draft: draft.architecture.name == "decoder"),
+    Fault(sharp_attention, lambda draft: draft.architecture.name == "decoder" and wide(draft)),
     Fault(one_expert, having("moe"), lost=0.1),
 ]

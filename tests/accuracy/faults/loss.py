@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from ..site import Site
+from ..site import Draft, Site
 from ..truth import DATA, LOOP, LOSS, Place, Truth
 from .fault import Fault, either, factors, having
 
@@ -43,8 +43,13 @@ def log_of_target(site: Site) -> Truth:
         return given | {"y": y}
 
     task.lasting.append(spoil)
-    task.own_loss, task.criterion = True, lambda out, given: (F.softplus(out).log1p() - given["y"].log1p()).square().mean()
-    return Truth("op_domain", Place(LOSS, samples=(sample,)), site.step, ("data_invalid", "label_outlier"), (Place(DATA),))
+    task.own_loss, task.criterion = (
+        True,
+        lambda out, given: (F.softplus(out).log1p() - given["y"].log1p()).square().mean(),
+    )
+    return Truth(
+        "op_domain", Place(LOSS, samples=(sample,)), site.step, ("data_invalid", "label_outlier"), (Place(DATA),)
+    )
 
 
 def mean_of_nothing(site: Site) -> Truth:
@@ -102,6 +107,10 @@ def weight_is_nan(site: Site) -> Truth:
     return Truth("hyperparameter", Place(LOSS), site.step, ("loss_definition",), (Place(LOOP),), note=f"weight {value}")
 
 
+def one_value(draft: Draft) -> bool:
+    return draft.has("values") and draft.options.get("outputs", 1) == 1 and draft.architecture.name != "lora"
+
+
 FAULTS = [
     Fault(log_of_probability, either("classes", "tokens")),
     Fault(root_of_error, having("values")),
@@ -109,6 +118,6 @@ FAULTS = [
     Fault(mean_of_nothing, either("values", "classes", "tokens")),
     Fault(all_targets_ignored, either("classes", "tokens")),
     Fault(nll_on_raw_logits, either("classes", "tokens")),
-    Fault(broadcast_targets, lambda draft: draft.options.get("outputs", 1) == 1 and draft.has("values") and draft.architecture.name != "lora"),
+    Fault(broadcast_targets, one_value),
     Fault(weight_is_nan),
-]  # fmt: skip
+]

@@ -11,7 +11,7 @@ from torch import nn
 from ..site import Draft, Site
 from ..training import ADAPTIVE, PLAIN, Training
 from ..truth import LOOP, MODULE, Place, Truth
-from .fault import Fault
+from .fault import Fault, wide
 
 
 def late_step(site: Site) -> int:
@@ -155,6 +155,10 @@ def weight_decay_sign(site: Site) -> Truth:
     return Truth("weight_decay_sign", Place(LOOP), step, ("weight_growth",), diffuse=True, note=f"{size:.2f} a step")
 
 
+def named_parameters(site: Site) -> list[tuple[str, nn.Parameter]]:
+    return [(f"{key}.{name}", p) for key, model in site.task.models.items() for name, p in model.named_parameters()]
+
+
 def parameters_not_given(site: Site) -> Truth:
     """Most layers are not in the optimizer, though they get gradients."""
     kept = site.rng.choice(("last", "biases", "norms"))
@@ -167,12 +171,7 @@ def parameters_not_given(site: Site) -> Truth:
         return few or [named[-1][1]]
 
     chosen = {id(p) for model in site.task.models.values() for p in choose(model)}
-    names = tuple(
-        name
-        for model in site.task.models.values()
-        for name, p in model.named_parameters()
-        if p.requires_grad and id(p) not in chosen
-    )
+    names = tuple(name for name, p in named_parameters(site) if p.requires_grad and id(p) not in chosen)
     site.recipe.chooses = choose
     return Truth("optimizer_not_linked", Place(MODULE, names), 0, diffuse=True, note=f"only {kept} given")
 
@@ -189,8 +188,8 @@ def parameters_replaced(site: Site) -> Truth:
                             setattr(module, name, nn.Parameter(parameter.clone(), parameter.requires_grad))
 
     site.recipe.prepares.append(replace)
-    names = tuple(name for model in site.task.models.values() for name, _ in model.named_parameters())
-    return Truth("optimizer_not_linked", Place(MODULE, (*names, "")), 0, diffuse=True, also_at=(Place(LOOP),))
+    names = tuple(name for name, _ in named_parameters(site))
+    return Truth("optimizer_not_linked", Place(MODULE, names), 0, diffuse=True, also_at=(Place(LOOP),))
 
 
 def clipping_chronic(site: Site) -> Truth:
@@ -219,7 +218,10 @@ def long_run(draft: Draft, rng: random.Random) -> None:
 
 
 def converges(draft: Draft) -> bool:
-    return draft.architecture.name in ("mlp_regression", "mlp_classifier", "lora", "speech") and draft.recipe.accumulation == 1
+    return (
+        draft.architecture.name in ("mlp_regression", "mlp_classifier", "lora", "speech")
+        and draft.recipe.accumulation == 1
+    )
 
 
 def adaptive(draft: Draft) -> bool:
@@ -240,9 +242,11 @@ FAULTS = [
     Fault(second_moment_lost, lambda draft: adaptive(draft) and converges(draft), long_run),
     Fault(state_lost, lambda draft: adaptive(draft) and converges(draft), long_run),
     Fault(eps_is_zero, adaptive),
-    Fault(weight_decay_sign),
+    Fault(weight_decay_sign, wide),
     Fault(parameters_not_given),
-    Fault(parameters_replaced, lambda draft: draft.architecture.name not in ("lstm", "gru")),
+    Fault(
+        parameters_replaced, lambda draft: draft.architecture.name not in ("lstm", "gru") and draft.recipe.amp != "fp16"
+    ),
     Fault(clipping_chronic, lambda draft: draft.recipe.optimizer in PLAIN),
     Fault(one_huge_update),
 ]

@@ -26,7 +26,9 @@ def fp16_overflow(site: Site) -> Truth:
     seam, size = site.rng.choice(half_seams(site)), site.size(3e4, 1e8)
     loud = factors(site, size)
     alter(seam.module, after=lambda x: loud(x) if x.dtype.itemsize == 2 else loud(x.half()))
-    return Truth("mixed_precision", Place(MODULE, (seam.path,), (site.sample,)), site.step, note=f"x{size:.1e} at {seam.path}")
+    return Truth(
+        "mixed_precision", Place(MODULE, (seam.name,), (site.sample,)), site.step, note=f"x{size:.1e} at {seam.name}"
+    )
 
 
 def half_seams(site: Site):
@@ -45,7 +47,7 @@ def fp16_square(site: Site) -> Truth:
         return x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt()
 
     alter(seam.module, after=normalise)
-    return Truth("mixed_precision", Place(MODULE, (seam.path,)), 0, diffuse=True, note=f"x{size:.1e} at {seam.path}")
+    return Truth("mixed_precision", Place(MODULE, (seam.name,)), 0, diffuse=True, note=f"x{size:.1e} at {seam.name}")
 
 
 def fp16_underflow(site: Site) -> Truth:
