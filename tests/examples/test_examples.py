@@ -108,3 +108,37 @@ def test_the_demo_says_when_the_file_cannot_be_opened():
     done = run(DEMO, "no-such-file.csv", "no-such-run.ffrun")
     assert done.returncode == 1
     assert "cannot open 'no-such-file.csv'" in done.stderr
+
+
+TANH_MLP = ROOT / "examples" / "tanh_mlp.py"
+
+
+def exploding(text):
+    """(step, layer) of the gradients that explode, as tanh_mlp.py prints them."""
+    found = re.findall(r"step (\d+): gradient of 'model\.(layer\d)\.weight' went from \w+ to exploding", text)
+    return [(int(step), layer) for step, layer in found]
+
+
+def test_the_tanh_mlp_saturates_first_then_explodes_in_the_first_layer():
+    done = run(sys.executable, TANH_MLP)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    events = text[text.index("What changed") :].splitlines()
+    assert re.match(r"  step 4: aten::tanh of module 'model\.tanh1' went from healthy to saturated", events[1])
+    (step, layer), *others = exploding(text)
+    assert 8 <= step <= 12 and layer == "layer1"
+    assert others and all(later >= step for later, _ in others)
+    assert re.search(r"Learning rate too high: step \d+, .*module 'model\.layer1'", text)
+
+
+def test_the_tanh_mlp_through_neuraldbg_names_the_first_layer_and_its_neighbours_as_effects():
+    done = run(sys.executable, TANH_MLP, "--neuraldbg")
+    assert done.returncode == 0, done.stderr
+    links = re.findall(r"^  step (\d+): (.*)$", done.stdout, flags=re.MULTILINE)
+    assert links[0] == ("4", "Tanh_tanh1 saturated")
+    cause = next(i for i, (_, text) in enumerate(links) if text == "lr_too_high in Linear_layer1 (cause)")
+    effects = links[cause + 1 :]
+    assert effects[0][1] == "Linear_layer1 gradient exploding (effect)" and 8 <= int(effects[0][0]) <= 12
+    assert len(effects) > 1 and all(re.fullmatch(r"Linear_layer[2-8] .*\(effect\)", text) for _, text in effects[1:])
+    assert "(layer 'Linear_layer1', step" in done.stdout
+    assert "activation_regime_shift in Tanh_tanh1 -> " in done.stdout

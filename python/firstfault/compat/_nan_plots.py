@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from firstfault.compat.nan_detector import GradEvent
 
-_NAN_COLOUR = "tab:red"
+_MARK_COLOUR = "black"
 
 
 def benchmark(n_batches: int = 30, batch_size: int = 64) -> dict[str, list[float]]:
@@ -57,7 +57,7 @@ def plot_loss_curve(losses: list[float], nan_batch: int | None = None, save_path
     figure, axes = _axes("plot_loss_curve")
     axes.plot(range(len(losses)), losses, marker=".", label="loss")
     if nan_batch is not None:
-        axes.axvline(nan_batch, color=_NAN_COLOUR, linestyle="--", label=f"first NaN: batch {nan_batch}")
+        axes.axvline(nan_batch, color=_MARK_COLOUR, linestyle="--", label=f"first NaN: batch {nan_batch}")
     axes.set(xlabel="batch", ylabel="loss", title="Training loss")
     return _saved(figure, axes, save_path)
 
@@ -80,7 +80,7 @@ def plot_grad_norms(grad_events: list[GradEvent], warn_threshold: float, save_pa
         (line,) = axes.plot([e.batch_idx for e in finite], [e.grad_norm for e in finite], marker="o", label=name)
         beyond = [event.batch_idx for event in events if event not in finite]
         axes.plot(beyond, [10 * highest] * len(beyond), "x", color=line.get_color())
-    axes.axhline(warn_threshold, color=_NAN_COLOUR, linestyle="--", label=f"threshold {warn_threshold}")
+    axes.axhline(warn_threshold, color=_MARK_COLOUR, linestyle="--", label=f"threshold {warn_threshold}")
     axes.set(xlabel="batch", ylabel="gradient norm", title="Gradient norms above the threshold", yscale="log")
     return _saved(figure, axes, save_path)
 
