@@ -47,6 +47,10 @@ if(FIRSTFAULT_BUILD_TESTS)
   if(FIRSTFAULT_BUILD_LIVE)
     firstfault_test_program(live_tests firstfault::live live)
     target_link_libraries(live_tests PRIVATE hwy::hwy hwy::hwy_test)  # kernels are run on every SIMD target
+    # tests/guard compares it with torch's GradScaler in Python.
+    add_executable(scaler_steps ${PROJECT_SOURCE_DIR}/tests/guard/scaler_steps.cpp)
+    firstfault_warnings(scaler_steps)
+    target_link_libraries(scaler_steps PRIVATE firstfault::live)
     # tests/twins compares them with its Python program; lines must be right at both levels. Two minutes to compile, so
     # only for `make test-twins`.
     foreach(level O0 O2)
