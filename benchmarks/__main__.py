@@ -15,6 +15,7 @@ def main() -> None:
     commands = [
         ("cost of a trace in Python", [sys.executable, FOLDER / "trace_overhead.py", *sys.argv[1:]]),
         ("cost of a trace in C++", [BUILD / "bin" / "bench_trace_mlp"]),
+        ("cost of clipping", [sys.executable, FOLDER / "clip.py"]),
         ("growth", [sys.executable, FOLDER / "growth.py"]),
     ]
     for index, (title, command) in enumerate(commands, 1):

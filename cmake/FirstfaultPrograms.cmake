@@ -52,6 +52,10 @@ if(FIRSTFAULT_BUILD_TESTS)
     target_compile_options(run_trainer PRIVATE -O2 -g)
     target_link_libraries(run_trainer PRIVATE torch)
     target_include_directories(run_trainer SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
+    # tests/guard compares it with torch's GradScaler in Python.
+    add_executable(scaler_steps ${PROJECT_SOURCE_DIR}/tests/guard/scaler_steps.cpp)
+    firstfault_warnings(scaler_steps)
+    target_link_libraries(scaler_steps PRIVATE firstfault::live)
     # tests/twins compares them with its Python program; lines must be right at both levels. Two minutes to compile, so
     # only for `make test-twins`.
     foreach(level O0 O2)

@@ -32,7 +32,7 @@ def test_mechanisms_are_listed_with_their_conditions():
 def test_without_a_known_command_it_says_how_it_is_used(arguments):
     result = firstfault(*arguments)
     assert result.returncode == 2
-    assert "usage: firstfault" in result.stderr
+    assert "Run with --help for more information." in result.stderr
     assert "Traceback" not in result.stderr
 
 

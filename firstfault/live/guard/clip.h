@@ -84,8 +84,9 @@ std::ostream& operator<<(std::ostream& out, const ClipRecord& record);
 
 /// Scales the gradients of `parameters` to a total p-norm of at most `max_norm`: g * min(1, max_norm / (norm + 1e-6)),
 /// as torch.nn.utils.clip_grad_norm_ does (the 1e-6 is its own). The direction stays, so that plain SGD then moves by
-/// at most lr * max_norm (Pascanu et al., 2013). Sums are taken in double: finite gradients give a finite norm. They
-/// are written only where the coefficient is below 1. Parameters without gradient count as 0; one given twice counts
+/// at most lr * max_norm (Pascanu et al., 2013). Sums are taken in double: finite gradients give a finite norm (on
+/// another device float64 ones do below 1e150, and MPS sums in float32). They are written only where the coefficient is
+/// below 1. Parameters without gradient count as 0; one given twice counts
 /// once. Gradients may differ in dtype, device and layout. One synchronisation at most; none where all gradients are on
 /// another device and on_nonfinite is not `error`: see ClipRecord::later. Gradients must not be in use by
 /// another thread meanwhile.

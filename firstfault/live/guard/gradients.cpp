@@ -42,6 +42,13 @@ bool separate(const measure::Memory& memory) {
   return true;
 }
 
+// What is done here is the same to a number and its negative or conjugate; some ops refuse the lazy ones.
+at::Tensor without_lazy_bits(at::Tensor tensor) {
+  if (tensor.is_conj()) tensor = tensor.conj();
+  if (tensor.is_neg()) tensor = tensor._neg_view();
+  return tensor;
+}
+
 void find_values(Gradient& gradient) {
   const at::NoGradGuard no_grad;
   const at::Tensor& tensor = gradient.tensor;
@@ -54,7 +61,7 @@ void find_values(Gradient& gradient) {
     case at::kSparseCsc:
     case at::kSparseBsr:
     case at::kSparseBsc: gradient.values = tensor.values(); return;
-    default: gradient.values = tensor;
+    default: gradient.values = without_lazy_bits(tensor);
   }
 }
 
