@@ -21,7 +21,7 @@ def test_version_is_that_of_the_installed_package():
 
 
 def test_mechanisms_are_listed_with_their_conditions():
-    lines = firstfault("mechanisms").stdout.splitlines()
+    lines = [line.strip() for line in firstfault("mechanisms").stdout.splitlines()]
     assert any(line.startswith("log_of_nonpositive ") for line in lines)
     listed = json.loads(firstfault("mechanisms", "--json").stdout)
     assert [row["name"] for row in listed] == [line.split()[0] for line in lines]

@@ -40,7 +40,7 @@ inline constexpr int kDeadStepsAll = 4;
 inline constexpr double kDeadThoughLearning = 0.95;
 
 // Unstable: rms of the step's change over rms of the parameter.
-inline constexpr double kUnstable = 0.3;  ///< [TM: 0.1, which a warm-up reaches] and above the baseline by
+inline constexpr double kUnstable = 0.15;  ///< [TM: 0.1, which a warm-up reaches] and above the baseline by
 inline constexpr double kUnstableFactor = 10;
 inline constexpr double kUnstableFactorEarly = 30;
 inline constexpr double kUnstableAlone = 0.5;  ///< where there is no lower baseline: from the first steps on [SM: 10]

