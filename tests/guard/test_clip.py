@@ -51,12 +51,13 @@ def assert_close(ours, theirs):
 @given(gradients_of_one_dtype(), st.sampled_from([1.0, 2.0, 3.0, math.inf]), st.floats(0.001, 1e5))
 def test_the_norm_and_the_clipped_gradients_are_those_of_torch(gradients, p, limit):
     ours, theirs = parameters_with(gradients), parameters_with(gradients)
-    expected = torch.nn.utils.clip_grad_norm_(theirs, limit, p)
+    filled = [parameter for parameter in theirs if parameter.numel()]  # torch refuses the inf-norm of empty ones
+    expected = torch.nn.utils.clip_grad_norm_(filled, limit, p)
     if not expected.isfinite():  # float16, whose norm torch cannot hold
         return
     norm = ff.clip_grad_norm_(ours, limit, p)
     assert norm.dim() == 0
-    if norm.dtype == expected.dtype:
+    if filled:
         assert_close(norm, expected)
     for one, other in zip(ours, theirs):
         assert_close(one.grad, other.grad)
