@@ -230,13 +230,12 @@ def test_adaptive_clipping_goes_on_after_nan_and_from_a_checkpoint():
 
 
 RANKS = """
-import os, sys, torch, torch.distributed as dist
+import sys, torch, torch.distributed as dist
 import firstfault as ff
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 rank = int(sys.argv[1])
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[2])
-dist.init_process_group("gloo", rank=rank, world_size=2)
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
 mesh = init_device_mesh("cpu", (2,))
 torch.manual_seed(0)
 whole = [torch.randn(6, 4), torch.randn(5)]
@@ -270,18 +269,20 @@ dist.destroy_process_group()
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
-def test_dtensors_are_clipped_by_the_norm_over_all_ranks():
-    port = str(20000 + os.getpid() % 20000)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANKS, str(rank), port], env=environment, stderr=subprocess.PIPE, text=True
-        )
+def test_dtensors_are_clipped_by_the_norm_over_all_ranks(tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, "-c", RANKS]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], env=environment, stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
-    for process in processes:
-        _, error = process.communicate(timeout=120)
-        assert process.returncode == 0, error
+    try:
+        for rank in ranks:
+            _, error = rank.communicate(timeout=240)
+            assert rank.returncode == 0, error
+    finally:
+        for rank in ranks:
+            rank.kill()
 
 
 def test_the_benchmark_runs_and_prints_a_ratio_for_each_work():
