@@ -4,6 +4,7 @@
 Importing this package does not import torch; ``trace()`` does.
 """
 
+from firstfault._clip import AdaptiveClip, clip_grad_norm_, clip_grad_units_, clip_grad_value_, last_clip
 from firstfault._core import (
     Counts,
     Diagnosis,
@@ -16,7 +17,6 @@ from firstfault._core import (
     Transition,
     __version__,
 )
-from firstfault._clip import AdaptiveClip, clip_grad_norm_, clip_grad_units_, clip_grad_value_, last_clip
 from firstfault._trace import Trace, trace
 from firstfault._watch import Watch, explain, read_run, watch
 

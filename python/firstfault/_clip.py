@@ -146,9 +146,7 @@ class AdaptiveClip:
     def __init__(self, z: float = 3.0, window: int = 64, max_norm: float = math.inf) -> None:
         self._live: _LiveAdaptiveClip = _module().AdaptiveClip(float(z), int(window), float(max_norm))
 
-    def __call__(
-        self, parameters: Parameters, *, on_nonfinite: str = "error", lr: float | None = None
-    ) -> torch.Tensor:
+    def __call__(self, parameters: Parameters, *, on_nonfinite: str = "error", lr: float | None = None) -> torch.Tensor:
         """Clip; give the norm before."""
         tensors, names = _listed(parameters)
         rate = _NAN if lr is None else float(lr)
@@ -157,7 +155,9 @@ class AdaptiveClip:
             if not record.skipped:
                 self._live.remember(record.norm)
         else:
-            norm, record = _with_names(lambda names: self._live.clip(tensors, on_nonfinite, rate, names), tensors, names)
+            norm, record = _with_names(
+                lambda names: self._live.clip(tensors, on_nonfinite, rate, names), tensors, names
+            )
         _last.record = record
         return norm
 
@@ -200,7 +200,9 @@ def _local(parameters: list[torch.Tensor], *, whole_units: bool = False) -> list
             continue
         _shards(gradient)
         if whole_units and any(p.is_shard() and p.dim != 0 for p in gradient.placements):
-            raise RuntimeError("firstfault.clip_grad_units_: a DTensor that is not split along dim 0 has no whole units")
+            raise RuntimeError(
+                "firstfault.clip_grad_units_: a DTensor that is not split along dim 0 has no whole units"
+            )
         result[i] = parameter.to_local().detach()
         result[i].grad = gradient.to_local()
     return result
@@ -227,7 +229,9 @@ def _clip_distributed(
 
     measured = measure(names)
     total = _total_of_ranks(measured.norms(), groups, norm_type, on_nonfinite)
-    return _with_names(lambda found: (measured if found is names else measure(found)).clip(max_norm, total), parameters, names)
+    return _with_names(
+        lambda found: (measured if found is names else measure(found)).clip(max_norm, total), parameters, names
+    )
 
 
 def _total_of_ranks(norms: list[float], groups: list[tuple], p: float, on_nonfinite: str) -> float:

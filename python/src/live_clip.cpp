@@ -110,7 +110,8 @@ std::vector<at::Tensor> tensors_in(const nb::list& list) {
   return tensors;
 }
 
-ClipRecord clip_value(const nb::list& parameters, double value, const std::string& on_nonfinite, const nb::object& names) {
+ClipRecord clip_value(const nb::list& parameters, double value, const std::string& on_nonfinite,
+                      const nb::object& names) {
   const auto tensors = tensors_in(parameters);
   const auto options = options_of(2, on_nonfinite, ClipRecord::kUnknown, names);
   const nb::gil_scoped_release unlocked;
@@ -207,15 +208,20 @@ void bind_clip(nb::module_& m) {
       .def("norms", &GradientNorm::norms)
       .def("clip", &clip_measured, nb::arg("max_norm"), nb::arg("total"));
   nb::class_<AdaptiveClip>(m, "AdaptiveClip")
-      .def("__init__", [](AdaptiveClip* self, double z, std::size_t window, double max_norm) {
-        new (self) AdaptiveClip({z, window, max_norm});
-      }, nb::arg("z"), nb::arg("window"), nb::arg("max_norm"))
-      .def("clip", &clip_adaptive, nb::arg("parameters"), nb::arg("on_nonfinite"), nb::arg("lr"), nb::arg("names").none())
+      .def(
+          "__init__",
+          [](AdaptiveClip* self, double z, std::size_t window, double max_norm) {
+            new (self) AdaptiveClip({z, window, max_norm});
+          },
+          nb::arg("z"), nb::arg("window"), nb::arg("max_norm"))
+      .def("clip", &clip_adaptive, nb::arg("parameters"), nb::arg("on_nonfinite"), nb::arg("lr"),
+           nb::arg("names").none())
       .def("remember", &AdaptiveClip::remember, nb::arg("norm"))
       .def_prop_ro("limit", &AdaptiveClip::limit)
       .def_prop_ro("history", &AdaptiveClip::history)
-      .def("restore", [](AdaptiveClip& self, const std::vector<double>& history) { self.restore(history); },
-           nb::arg("history"));
+      .def(
+          "restore", [](AdaptiveClip& self, const std::vector<double>& history) { self.restore(history); },
+          nb::arg("history"));
 }
 
 }  // namespace firstfault::python

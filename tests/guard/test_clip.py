@@ -104,7 +104,12 @@ def test_the_returned_norm_has_torchs_dtype_and_is_zero_without_gradients():
 
 def test_a_single_tensor_a_generator_and_named_parameters_are_taken():
     model = torch.nn.Linear(3, 2)
-    for given_as in (model.weight, model.parameters(), model.named_parameters(), dict(model.named_parameters()).values()):
+    for given_as in (
+        model.weight,
+        model.parameters(),
+        model.named_parameters(),
+        dict(model.named_parameters()).values(),
+    ):
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         ff.clip_grad_norm_(given_as, 1.0)
@@ -273,7 +278,9 @@ def test_dtensors_are_clipped_by_the_norm_over_all_ranks(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-c", RANKS]
     ranks = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], env=environment, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store")], env=environment, stderr=subprocess.PIPE, text=True
+        )
         for rank in range(2)
     ]
     try:

@@ -11,13 +11,13 @@
 namespace firstfault {
 
 struct AdaptiveClipOptions {
-  double z = 3;                                              ///< how far above the usual norm the limit is, in sigma
-  std::size_t window = 64;                                   ///< norms that are remembered, at least 16
+  double z = 3;                                               ///< how far above the usual norm the limit is, in sigma
+  std::size_t window = 64;                                    ///< norms that are remembered, at least 16
   double max_norm = std::numeric_limits<double>::infinity();  ///< the limit is never above it
 };
 
-/// Clips a norm that is unusual for this run: to exp(median + z * spread) of the logs of the newest norms, where spread is
-/// 1.4826 * MAD, at least 0.05 (detect::Baseline). Median and MAD bear outliers in up to half of the window; what is
+/// Clips a norm that is unusual for this run: to exp(median + z * spread) of the logs of the newest norms, where spread
+/// is 1.4826 * MAD, at least 0.05 (detect::Baseline). Median and MAD bear outliers in up to half of the window; what is
 /// remembered of a clipped norm is the limit it was clipped to, so that a lasting rise is followed, but slowly: by at
 /// most one such factor in half a window. Norms that are not finite are never remembered. Until 16 are, max_norm alone
 /// limits. Not thread-safe.

@@ -100,8 +100,8 @@ struct UnitClipOptions {
   double eps = 1e-3;  ///< least norm of a unit's weights that counts: units that start at 0 can grow
 };
 
-/// Adaptive gradient clipping: each unit's gradient to at most clip_factor * max(norm of its weights, eps) (Brock et al.,
-/// 2021, whose defaults these are). A unit is a slice along dim 0; a tensor of at most one dim is one unit.
+/// Adaptive gradient clipping: each unit's gradient to at most clip_factor * max(norm of its weights, eps) (Brock et
+/// al., 2021, whose defaults these are). A unit is a slice along dim 0; a tensor of at most one dim is one unit.
 ClipRecord clip_grad_units_(at::TensorList parameters, const UnitClipOptions& units = {},
                             const ClipOptions& options = {});
 

@@ -22,10 +22,10 @@ constexpr const char* kWhere = "clip_grad_units_";
 
 // Weights and gradient of one parameter, unit by unit.
 struct Units {
-  at::Tensor weights;              // of a sparse gradient: the rows that it has
-  std::vector<double> norms;       // of the gradient's units
+  at::Tensor weights;         // of a sparse gradient: the rows that it has
+  std::vector<double> norms;  // of the gradient's units
   std::vector<double> coefficients;
-  at::Tensor on_device;            // the coefficients, shaped to multiply with, where ATen does it
+  at::Tensor on_device;  // the coefficients, shaped to multiply with, where ATen does it
 };
 
 std::int64_t count_of(const at::Tensor& values) { return values.dim() <= 1 ? 1 : values.size(0); }
@@ -45,15 +45,15 @@ measure::Memory unit_of(const measure::Memory& memory, std::int64_t unit) {
 double norm_of(const Gradient& tensor, std::int64_t unit) {
   const auto memory = unit_of(tensor.memory, unit);
   double squares = 0, largest = 0, norm = 0;
-  for_each_run(memory, [&](const std::byte* data, std::size_t n) { squares += sum_of_squares(tensor.number, data, n); });
+  for_each_run(memory,
+               [&](const std::byte* data, std::size_t n) { squares += sum_of_squares(tensor.number, data, n); });
   if (tensor.number != Number::fp64 || (std::isfinite(squares) && squares > kLeastSquares)) return std::sqrt(squares);
   for_each_run(memory, [&](const std::byte* data, std::size_t n) {
     largest = norm_of_norms({largest, largest_magnitude(tensor.number, data, n)}, kInfinity);
   });
   if (!(largest > 0) || !std::isfinite(largest)) return largest;
-  for_each_run(memory, [&](const std::byte* data, std::size_t n) {
-    norm += sum_of_powers(tensor.number, data, n, largest, 2);
-  });
+  for_each_run(
+      memory, [&](const std::byte* data, std::size_t n) { norm += sum_of_powers(tensor.number, data, n, largest, 2); });
   return largest * std::sqrt(norm);
 }
 
@@ -174,8 +174,9 @@ void clip_units(std::vector<Gradient>& gradients, const std::vector<Units>& all,
 void check_units(const UnitClipOptions& units, const ClipOptions& options) {
   check(units.clip_factor, options, kWhere);
   if (units.eps >= 0) return;
-  throw Error("firstfault: clip_grad_units_: eps is " + show_number(units.eps) + "; it takes a number that is not negative.",
-              Error::Kind::bad_value);
+  throw Error(
+      "firstfault: clip_grad_units_: eps is " + show_number(units.eps) + "; it takes a number that is not negative.",
+      Error::Kind::bad_value);
 }
 
 }  // namespace

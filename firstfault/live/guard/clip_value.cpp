@@ -38,8 +38,8 @@ void measure_elsewhere(const std::vector<Gradient>& gradients, double limit, Val
     const at::Tensor& tensor = gradients[i].values;
     const auto clamped = tensor.clamp(-limit, limit);
     const auto beyond = tensor.abs().gt(limit).sum();
-    const auto row = at::stack({norm(tensor, 2), norm(tensor, kInfinity), norm(clamped, 2), norm(tensor.add(clamped), 2),
-                                beyond.to(tensor.is_mps() ? at::kFloat : at::kDouble)});
+    const auto row = at::stack({norm(tensor, 2), norm(tensor, kInfinity), norm(clamped, 2),
+                                norm(tensor.add(clamped), 2), beyond.to(tensor.is_mps() ? at::kFloat : at::kDouble)});
     numbers.push_back(numbers.empty() ? row : row.to(numbers.front().device(), /*non_blocking=*/true));
     which.push_back(i);
   }

@@ -28,7 +28,8 @@ namespace {
 using Group = std::pair<at::Device, at::ScalarType>;
 struct Order {
   bool operator()(const Group& a, const Group& b) const {
-    return std::tuple(a.first.type(), a.first.index(), a.second) < std::tuple(b.first.type(), b.first.index(), b.second);
+    return std::tuple(a.first.type(), a.first.index(), a.second) <
+           std::tuple(b.first.type(), b.first.index(), b.second);
   }
 };
 using Groups = std::map<Group, std::vector<std::size_t>, Order>;

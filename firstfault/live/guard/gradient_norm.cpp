@@ -30,8 +30,7 @@ struct GradientNorm::State {
   }
 };
 
-GradientNorm::GradientNorm(std::vector<at::Tensor> gradients, ClipOptions options)
-    : state_(std::make_unique<State>()) {
+GradientNorm::GradientNorm(std::vector<at::Tensor> gradients, ClipOptions options) : state_(std::make_unique<State>()) {
   guard::check(0, options, kWhere);
   State& state = *state_;
   state.given = std::move(gradients);

@@ -99,7 +99,8 @@ struct Tail {
 };
 
 // From here on, four places of a run are worked on at a time: one stream of loads does not fill the memory's bandwidth,
-// and the processor's own prefetching stops at each page. 1.4 times as fast as one after the other for what is in no L2.
+// and the processor's own prefetching stops at each page. 1.4 times as fast as one after another for what is in no
+// L2.
 constexpr std::size_t kStreamed = 16384;
 constexpr std::size_t kStreams = 4;
 
@@ -240,7 +241,8 @@ void scale_fp32(void* data, std::size_t n, double factor) {
 // The nearest that the format has, as it comes out of a store.
 template <class Of>
 double rounded(double value) {
-  constexpr double kMost = Of::Format::kExponent == measure::Fp16::kExponent ? 65504 : std::numeric_limits<float>::max();
+  constexpr double kMost =
+      Of::Format::kExponent == measure::Fp16::kExponent ? 65504 : std::numeric_limits<float>::max();
   if (sizeof(typename Of::Element) < sizeof(double)) value = std::min(value, kMost);
   typename Of::Element element[HWY_MAX_BYTES / sizeof(double)] = {};
   Of::store(hn::Set(Doubles(), value), element);

@@ -1,5 +1,5 @@
-// at::parallel_for is a template that is serial in a library built without -fopenmp, and -fopenmp would link a runtime of
-// the compiler's beside LibTorch's. The entry that compilers call is looked up in the runtime that is there.
+// at::parallel_for is a template that is serial in a library built without -fopenmp, and -fopenmp would link a runtime
+// of the compiler's beside LibTorch's. The entry that compilers call is looked up in the runtime that is there.
 #include "firstfault/live/guard/pieces.h"
 
 #include <dlfcn.h>

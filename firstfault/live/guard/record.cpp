@@ -116,7 +116,8 @@ bool settle_nonfinite(ClipRecord& record, const Measured& measured, OnNonfinite 
 }
 
 void refuse_other_rank(const char* where) {
-  throw Error("firstfault: " + std::string(where) + ": a gradient of another rank is not finite. No gradient was changed.");
+  throw Error("firstfault: " + std::string(where) +
+              ": a gradient of another rank is not finite. No gradient was changed.");
 }
 
 double angle_of(const Clamped& sums) {
@@ -127,7 +128,8 @@ double angle_of(const Clamped& sums) {
 void check(double limit, const ClipOptions& options, const char* where) {
   const std::string text = "firstfault: " + std::string(where) + ": ";
   if (!(limit >= 0)) {
-    throw Error(text + "the limit is " + show_number(limit) + "; it takes a number that is not negative.", Error::Kind::bad_value);
+    throw Error(text + "the limit is " + show_number(limit) + "; it takes a number that is not negative.",
+                Error::Kind::bad_value);
   }
   if (!(options.norm_type > 0)) {
     throw Error(text + "norm_type is " + show_number(options.norm_type) + "; it takes a number above 0, or infinity.",
