@@ -40,7 +40,7 @@ def compare(count: int, shape: tuple[int, ...], shrink: float | None, rounds: in
             clip(parameters, limit)
             if index >= 0:
                 times[side].append((time.thread_time_ns() - begin) / 1e3)
-    return statistics.median(times[0]), [ours / theirs for theirs, ours in zip(*times)]
+    return statistics.median(times[0]), [ours / theirs for theirs, ours in zip(*times, strict=True)]
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     for (count, shape), goals in WORKS.items():
         rounds = arguments.rounds or (60 if len(shape) > 1 else 400)
         cells = []
-        for shrink, goal in zip((None, 0.999), goals):
+        for shrink, goal in zip((None, 0.999), goals, strict=True):
             plain, ratios = compare(count, shape, shrink, rounds)
             ratio = statistics.median(ratios)
             verdict = "met" if ratio <= goal else "missed"

@@ -1,4 +1,5 @@
-// Umbrella: all of the public C++ API. With the component `live` (LibTorch) also Trace and Watch.
+// Umbrella: all of the public C++ API. With the component `live` (LibTorch) also Trace, Watch, clipping and
+// the GradScaler.
 #pragma once
 
 #include "firstfault/base/error.h"
@@ -10,6 +11,9 @@
 #include "firstfault/record/run.h"
 
 #ifdef FIRSTFAULT_LIVE
+#include "firstfault/live/guard/adaptive_clip.h"
+#include "firstfault/live/guard/clip.h"
+#include "firstfault/live/guard/grad_scaler.h"
 #include "firstfault/live/session.h"
 #include "firstfault/live/watch.h"
 #endif

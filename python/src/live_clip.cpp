@@ -1,10 +1,13 @@
 // firstfault._live: clipping. No logic here.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include <ATen/EmptyTensor.h>

@@ -38,9 +38,8 @@ class Clip : public testing::TestWithParam<bool> {
     return {.norm_type = p, .on_nonfinite = policy, .by_aten = GetParam()};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ways, Clip, testing::Values(false, true), [](const auto& way) {
-  return way.param ? "by_aten" : "in_memory";
-});
+INSTANTIATE_TEST_SUITE_P(Ways, Clip, testing::Values(false, true),
+                         [](const auto& way) { return way.param ? "by_aten" : "in_memory"; });
 
 TEST_P(Clip, of_many_large_finite_gradients_has_a_finite_norm_and_keeps_the_direction) {
   std::vector<at::Tensor> gradients;
@@ -79,7 +78,8 @@ TEST_P(Clip, refuses_a_nan_by_the_parameters_name_and_changes_nothing) {
     FAIL();
   } catch (const Error& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("1 of 2 gradients is not finite: last\\x1b[2J.bias (NaN in 1 of 6 elements)"), std::string::npos)
+    EXPECT_NE(text.find("1 of 2 gradients is not finite: last\\x1b[2J.bias (NaN in 1 of 6 elements)"),
+              std::string::npos)
         << text;
   }
   EXPECT_TRUE(at::equal(good, at::full({4}, 10.0f)));
@@ -164,8 +164,8 @@ TEST_P(Clip, leaves_out_what_holds_no_numbers) {
   const auto meta = at::zeros({3}, at::TensorOptions().device(at::kMeta));
   at::Tensor on_meta = at::zeros({3}, at::TensorOptions().device(at::kMeta));
   on_meta.mutable_grad() = meta;
-  const auto record = clip_grad_norm_({at::zeros({2}), on_meta, at::Tensor(), with_gradient(at::full({4}, 1.0f))}, 1,
-                                      options());
+  const auto record =
+      clip_grad_norm_({at::zeros({2}), on_meta, at::Tensor(), with_gradient(at::full({4}, 1.0f))}, 1, options());
   EXPECT_EQ(record.norm, 2);
   ASSERT_EQ(record.largest.size(), 1u);
   EXPECT_EQ(record.largest[0].index, 3);

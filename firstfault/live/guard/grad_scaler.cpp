@@ -50,12 +50,14 @@ bool all_finite(const at::Tensor& values) {
 
 GradScaler::GradScaler(GradScalerOptions options) : options_(options) {
   const auto& o = options_;
-  if (o.growth_factor > 1 && o.backoff_factor > 0 && o.backoff_factor < 1 && o.init_scale > 0 && o.growth_interval > 0) {
+  if (o.growth_factor > 1 && o.backoff_factor > 0 && o.backoff_factor < 1 && o.init_scale > 0 &&
+      o.growth_interval > 0) {
     return;
   }
-  throw Error("firstfault: GradScaler: growth_factor is " + show_number(o.growth_factor) + " (above 1), backoff_factor " +
-                  show_number(o.backoff_factor) + " (between 0 and 1), init_scale " + show_number(o.init_scale) +
-                  " (above 0), growth_interval " + std::to_string(o.growth_interval) + " (at least 1).",
+  throw Error("firstfault: GradScaler: growth_factor is " + show_number(o.growth_factor) +
+                  " (above 1), backoff_factor " + show_number(o.backoff_factor) + " (between 0 and 1), init_scale " +
+                  show_number(o.init_scale) + " (above 0), growth_interval " + std::to_string(o.growth_interval) +
+                  " (at least 1).",
               Error::Kind::bad_value);
 }
 
@@ -70,7 +72,8 @@ void GradScaler::begin(at::Device device) {
 
 void GradScaler::need_scale(const char* where) const {
   if (scale_.defined()) return;
-  throw Error("firstfault: GradScaler: " + std::string(where) + " before the first scale(): no loss of this run was scaled.");
+  throw Error("firstfault: GradScaler: " + std::string(where) +
+              " before the first scale(): no loss of this run was scaled.");
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
@@ -86,7 +89,8 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   if (state.stage == Stage::unscaled) {
     throw Error("firstfault: GradScaler: unscale_() was called on this optimizer already since the last update().");
   }
-  if (state.stage == Stage::stepped) throw Error("firstfault: GradScaler: unscale_() after step(); update() comes first.");
+  if (state.stage == Stage::stepped)
+    throw Error("firstfault: GradScaler: unscale_() after step(); update() comes first.");
   unscale_gradients(optimizer, state);
   state.stage = Stage::unscaled;
 }
@@ -124,7 +128,8 @@ bool GradScaler::step(Optimizer& optimizer) {
   }
   need_scale("step()");
   PerOptimizer& state = optimizers_[&optimizer];
-  if (state.stage == Stage::stepped) throw Error("firstfault: GradScaler: step() was called already since the last update().");
+  if (state.stage == Stage::stepped)
+    throw Error("firstfault: GradScaler: step() was called already since the last update().");
   if (state.stage == Stage::ready) unscale_(optimizer);
   if (state.found.empty()) {
     throw Error("firstfault: GradScaler: no parameter of the optimizer has a gradient; call backward() first.");
@@ -151,8 +156,8 @@ void GradScaler::keep_reason(Optimizer& optimizer) {
     const auto values = values_of(parameter);
     if (all_finite(values)) return;
     const auto known = names_.find(parameter.unsafeGetTensorImpl());
-    reason.nonfinite.push_back({index, known == names_.end() ? "" : known->second, measure::scan_full(values).counts,
-                                values.numel()});
+    reason.nonfinite.push_back(
+        {index, known == names_.end() ? "" : known->second, measure::scan_full(values).counts, values.numel()});
   });
   skipped_ = std::move(reason);
 }

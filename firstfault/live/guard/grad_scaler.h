@@ -22,8 +22,8 @@ namespace firstfault {
 
 struct GradScalerOptions {
   double init_scale = 65536;
-  double growth_factor = 2;   ///< above 1
-  double backoff_factor = 0.5;  ///< above 0, below 1
+  double growth_factor = 2;             ///< above 1
+  double backoff_factor = 0.5;          ///< above 0, below 1
   std::int64_t growth_interval = 2000;  ///< steps without a skip until the scale grows
   /// The scale does not fall below it, as torch's own may, to 0: a scale below 1 no longer helps against underflow.
   double min_scale = 1;

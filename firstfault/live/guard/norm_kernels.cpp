@@ -99,7 +99,7 @@ struct Tail {
 };
 
 // From here on, four places of a run are worked on at a time: one stream of loads does not fill the memory's bandwidth,
-// and the processor's own prefetching stops at each page. 1.4 times as fast as one after the other for what is in no
+// and the processor's own prefetching stops at each page. 1.4 times as fast as one after another for what is in no
 // L2.
 constexpr std::size_t kStreamed = 16384;
 constexpr std::size_t kStreams = 4;
@@ -238,9 +238,21 @@ void scale_fp32(void* data, std::size_t n, double factor) {
   for (; i < n; ++i) at[i] *= single;
 }
 
+// The nearest that the format has, as it comes out of a store.
 template <class Of>
-void clamp_in(void* data, std::size_t n, double limit, double unit, Clamped& into) {
+double rounded(double value) {
+  constexpr double kMost =
+      Of::Format::kExponent == measure::Fp16::kExponent ? 65504 : std::numeric_limits<float>::max();
+  if (sizeof(typename Of::Element) < sizeof(double)) value = std::min(value, kMost);
+  typename Of::Element element[HWY_MAX_BYTES / sizeof(double)] = {};
+  Of::store(hn::Set(Doubles(), value), element);
+  return hn::GetLane(Of::load(element));
+}
+
+template <class Of>
+void clamp_in(void* data, std::size_t n, double asked, double unit, Clamped& into) {
   const Doubles d;
+  const double limit = rounded<Of>(asked);
   const auto most = hn::Set(d, limit), least = hn::Set(d, -limit), scaled = hn::Set(d, 1 / unit);
   auto before = hn::Zero(d), after = before, across = before;
   std::size_t changed = 0;

@@ -1,4 +1,5 @@
-// Every kernel on every instruction set of this CPU, of every length up to several vectors and beyond, against plain loops.
+// Every kernel on every instruction set of this CPU, of every length up to several vectors and beyond, against plain
+// loops.
 #include "firstfault/live/guard/norm_kernels.h"
 
 #include <cmath>
@@ -63,13 +64,15 @@ TEST_P(NormKernels, sums_are_those_of_a_plain_loop) {
       for (auto& value : values) value = static_cast<Element>(static_cast<float>(value));
       const auto close = [&](double got, double expected) { EXPECT_NEAR(got, expected, 1e-9 * (1 + expected)) << n; };
       close(sum_of_squares(kNumber<Element>, values.data(), n), by_loop(values, [](double x) { return x * x; }));
-      close(sum_of_magnitudes(kNumber<Element>, values.data(), n), by_loop(values, [](double x) { return std::abs(x); }));
+      close(sum_of_magnitudes(kNumber<Element>, values.data(), n),
+            by_loop(values, [](double x) { return std::abs(x); }));
       for (const double p : {3.0, 0.5, 2.5}) {
         close(sum_of_powers(kNumber<Element>, values.data(), n, 2, p),
               by_loop(values, [&](double x) { return std::pow(std::abs(x) / 2, p); }));
       }
       double most = 0;
-      for (const Element value : values) most = std::max(most, std::abs(static_cast<double>(static_cast<float>(value))));
+      for (const Element value : values)
+        most = std::max(most, std::abs(static_cast<double>(static_cast<float>(value))));
       EXPECT_EQ(largest_magnitude(kNumber<Element>, values.data(), n), most) << n;
     }
   });
@@ -80,7 +83,7 @@ TEST_P(NormKernels, one_bad_element_at_any_place_makes_every_sum_not_finite) {
     using Element = decltype(element);
     for (const std::size_t n : {1u, 7u, 33u, 64u, 20011u}) {
       for (const double bad : {kInf, -kInf, std::nan("")}) {
-        for (std::size_t at = 0; at < n; at += n > 100 ? 997 : 1) {
+        for (std::size_t at = 0; at<n; at += n> 100 ? 997 : 1) {
           auto values = some<Element>(n);
           values[at] = static_cast<Element>(bad);
           EXPECT_FALSE(std::isfinite(sum_of_squares(kNumber<Element>, values.data(), n))) << n << " " << at;
