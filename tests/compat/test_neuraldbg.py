@@ -463,7 +463,10 @@ def run(path, *arguments):
             "vanishing_gradients",
             [r"shrinks by a factor of 0\.1\d* per layer", r"Linear_0 gradient vanishing \(effect\)"],
         ),
-        ("optimizer_instability", [r"^\[0\.\d\d\] In step 40 the learning rate went from 0\.05 to 5\. The steps overshoot"]),
+        (
+            "optimizer_instability",
+            [r"^\[0\.\d\d\] In step 40 the learning rate went from 0\.05 to 5\. The steps overshoot"],
+        ),
         ("data_anomaly", [r"the NaN was already in the batch .* at \[5, 3\].* step 30,"]),
     ],
 )

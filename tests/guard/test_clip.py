@@ -59,7 +59,7 @@ def test_the_norm_and_the_clipped_gradients_are_those_of_torch(gradients, p, lim
     assert norm.dim() == 0
     if filled:
         assert_close(norm, expected)
-    for one, other in zip(ours, theirs):
+    for one, other in zip(ours, theirs, strict=False):
         assert_close(one.grad, other.grad)
 
 
@@ -69,7 +69,7 @@ def test_clipping_by_value_is_that_of_torch(gradients, limit):
     ours, theirs = parameters_with(gradients), parameters_with(gradients)
     assert torch.nn.utils.clip_grad_value_(theirs, limit) is None
     assert ff.clip_grad_value_(ours, limit) is None
-    for one, other in zip(ours, theirs):
+    for one, other in zip(ours, theirs, strict=False):
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=0)
     record = ff.last_clip()
     before = torch.cat([g.double().flatten() for g in gradients])
@@ -152,7 +152,7 @@ def test_one_bad_gradient_is_named_and_nothing_is_changed(bad):
     for clip in (ff.clip_grad_norm_, ff.clip_grad_value_, ff.clip_grad_units_):
         with pytest.raises(RuntimeError, match=r"1 of 4 gradients is not finite: 1\.weight .* in 1 of 8 elements"):
             clip(model.parameters(), 1.0)
-    for parameter, gradient in zip(model.parameters(), before):
+    for parameter, gradient in zip(model.parameters(), before, strict=False):
         torch.testing.assert_close(parameter.grad, gradient, rtol=0, atol=0, equal_nan=True)
 
 
