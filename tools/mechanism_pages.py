@@ -4,14 +4,13 @@ python -m tools.mechanism_pages [--check]: --check writes nothing and fails wher
 """
 
 import inspect
-import pathlib
 import sys
-import textwrap
 
 import firstfault as ff
 from tests.mechanisms import programs
+from tools.pages import DOCS, pages, publish, wrapped
 
-FOLDER = pathlib.Path(__file__).parent.parent / "docs" / "mechanisms"
+FOLDER = DOCS / "mechanisms"
 
 INTRODUCTION = """# Mechanisms
 
@@ -34,10 +33,6 @@ and one that does not in `tests/mechanisms/programs.py`; then `python -m tools.m
 """
 
 
-def wrapped(label, text):
-    return textwrap.fill(f"- {label}: {text}", 118, subsequent_indent="  ", break_long_words=False) + "\n"
-
-
 def page(mechanism):
     program = getattr(programs, mechanism["name"])
     parts = [
@@ -52,26 +47,8 @@ def page(mechanism):
     return "".join(parts)
 
 
-def pages():
-    known = ff._core.mechanisms()
-    rows = "".join(f"| [{one['name']}]({one['name']}.md) | {one['condition']} |\n" for one in known)
-    return {"index.md": INTRODUCTION + rows, **{f"{one['name']}.md": page(one) for one in known}}
-
-
 def main():
-    wanted = pages()
-    there = {path.name: path.read_text() for path in FOLDER.glob("*.md")}
-    if "--check" in sys.argv[1:]:
-        different = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
-        for name in different:
-            print(f"docs/mechanisms/{name} is not what the source says; run python -m tools.mechanism_pages")
-        return 1 if different else 0
-    FOLDER.mkdir(exist_ok=True)
-    for name in there.keys() - wanted.keys():
-        (FOLDER / name).unlink()
-    for name, text in wanted.items():
-        (FOLDER / name).write_text(text)
-    return 0
+    return publish(FOLDER, pages(INTRODUCTION, ff._core.mechanisms(), "condition", page), "tools.mechanism_pages")
 
 
 if __name__ == "__main__":

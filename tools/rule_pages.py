@@ -3,13 +3,12 @@
 python -m tools.rule_pages [--check]: --check writes nothing and fails where a page is not what it would write.
 """
 
-import pathlib
 import sys
-import textwrap
 
 import firstfault as ff
+from tools.pages import DOCS, pages, publish, wrapped
 
-FOLDER = pathlib.Path(__file__).parent.parent / "docs" / "rules"
+FOLDER = DOCS / "rules"
 
 INTRODUCTION = """# Causes
 
@@ -36,10 +35,6 @@ tools.rule_pages`.
 """
 
 
-def wrapped(label, text):
-    return textwrap.fill(f"- {label}: {text}", 118, subsequent_indent="  ", break_long_words=False) + "\n"
-
-
 def page(rule):
     parts = [
         f"# {rule['name']}\n\n",
@@ -53,26 +48,8 @@ def page(rule):
     return "".join(parts)
 
 
-def pages():
-    known = ff._core.rules()
-    rows = "".join(f"| [{one['name']}]({one['name']}.md) | {one['symptom']} |\n" for one in known)
-    return {"index.md": INTRODUCTION + rows, **{f"{one['name']}.md": page(one) for one in known}}
-
-
 def main():
-    wanted = pages()
-    there = {path.name: path.read_text() for path in FOLDER.glob("*.md")}
-    if "--check" in sys.argv[1:]:
-        different = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
-        for name in different:
-            print(f"docs/rules/{name} is not what the source says; run python -m tools.rule_pages")
-        return 1 if different else 0
-    FOLDER.mkdir(exist_ok=True)
-    for name in there.keys() - wanted.keys():
-        (FOLDER / name).unlink()
-    for name, text in wanted.items():
-        (FOLDER / name).write_text(text)
-    return 0
+    return publish(FOLDER, pages(INTRODUCTION, ff._core.rules(), "symptom", page), "tools.rule_pages")
 
 
 if __name__ == "__main__":
