@@ -310,6 +310,21 @@ def test_six_thousand_traced_steps_keep_memory_flat(faulty):
     assert len(tracker.origins()) == (1 if faulty else 0)
 
 
+def test_memory_that_a_bad_value_left_and_a_gradient_took_does_not_lend_it_the_parameters_name():
+    def traced(tensors_before):  # so many that the table of storages is cleared between the fault and the gradients
+        model = nn.Linear(16, 1)
+        x, y = torch.randn(8, 16), torch.randn(8, 1)
+        with ff.trace() as tracker:
+            tracker.watch(model)
+            out = model(x)
+            kept = [torch.ones(1) for _ in range(tensors_before)]
+            torch.where(y.abs() > 0, out, torch.sqrt(-1 - y.abs())).square().mean().backward()
+        assert len(kept) == tensors_before
+        return [origin.param for origin in tracker.origins()]
+
+    assert [traced(n) for n in range(2020, 2050)] == [[None]] * 30
+
+
 def test_dropping_a_running_trace_while_threads_work_does_not_hang():
     done = run_python(
         """

@@ -12,6 +12,7 @@
 #include "firstfault/events/origin.h"
 #include "firstfault/live/intercept/op_traits.h"
 #include "firstfault/live/intercept/place.h"
+#include "firstfault/live/trace/storage_pin.h"
 
 namespace firstfault::trace {
 
@@ -62,7 +63,7 @@ struct Node {
   const intercept::OpTraits* outer = nullptr;  ///< what the program called
   std::string backward_node;                   ///< "SqrtBackward0", "" outside the backward
   std::string forward_op;
-  std::uintptr_t storage = 0;  ///< where the value sits, an identity only
+  StoragePin storage;  ///< where the value sits
   std::vector<std::int64_t> shape;
   std::vector<Edge> inputs;
   std::vector<Absorber> absorbers;

@@ -51,13 +51,10 @@ Slot& SlotTable::insert(const at::Tensor& tensor, std::uint64_t now) {
 }
 
 void SlotTable::pin(Slot& slot, const at::Tensor& tensor) {
-  using Pin = c10::weak_intrusive_ptr<c10::StorageImpl>;
-  if (slot.pin.expired()) slot.pin = Pin(tensor.storage().getWeakStorageImpl());
+  if (slot.pin.expired()) slot.pin = StoragePin(tensor.storage());
 }
 
-void SlotTable::unpin(Slot& slot) {
-  slot.pin = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>());
-}
+void SlotTable::unpin(Slot& slot) { slot.pin = {}; }
 
 void SlotTable::sweep(std::uint64_t now) {
   const auto lives = [now](const Slot& slot) {

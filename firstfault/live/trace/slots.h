@@ -8,6 +8,7 @@
 
 #include "firstfault/events/counts.h"
 #include "firstfault/live/trace/batch.h"
+#include "firstfault/live/trace/storage_pin.h"
 
 namespace firstfault::trace {
 
@@ -18,7 +19,7 @@ enum SlotBits : std::uint8_t { kIntended = 8, kUnwritten = 16, kPartial = 32 };
 struct Slot {
   c10::StorageImpl* storage = nullptr;
   /// Set only while the state is bad: a weak reference per finite storage would fragment the heap.
-  c10::weak_intrusive_ptr<c10::StorageImpl> pin{c10::intrusive_ptr<c10::StorageImpl>()};
+  StoragePin pin;
   std::uint64_t written = 0;  ///< number of the record that wrote it, 0: not seen
   std::uint64_t touched = 0;  ///< number of the record that last had to do with it
   BatchLayout batch;

@@ -34,6 +34,7 @@ void TensorNames::swap(TensorNames& other) noexcept {
 }
 
 Owner TensorNames::owner_of(std::uintptr_t storage) const {
+  if (storage == 0) return {};
   for (const NamedTensor& named : tensors_) {
     if (storage_of(named.tensor) == storage) return {&named, named.role};
   }

@@ -45,7 +45,7 @@ class TensorNames {
     return found == by_impl_.end() ? -1 : tensors_[found->second].module;
   }
   bool watches_storage(const c10::StorageImpl* storage) const { return storages_.count(storage); }
-  /// Who owns a storage: parameter, buffer, or (searched through) a parameter's gradient.
+  /// Who owns a storage: parameter, buffer, or (searched through) a parameter's gradient; nobody for 0.
   Owner owner_of(std::uintptr_t storage) const;
 
  private:

@@ -160,7 +160,7 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
   node.number = number;
   node.phase = phase_now();
   node.origin = true;
-  node.storage = identity_of(tensor);
+  node.storage = StoragePin(tensor.storage());
   node.dtype = tensor.scalar_type();
   node.shape = tensor.sizes().vec();
   if (const ForwardOp* region = compiled_region(tensor)) {
@@ -175,7 +175,7 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
   if (!node.intended && evidence_kept_ < kMaxEvidence) {
     ++evidence_kept_;
     // A parameter is described as it is, not as the view of it that the op read.
-    const Owner owner = names_.owner_of(node.storage);
+    const Owner owner = names_.owner_of(node.storage.living());
     const at::Tensor* whole = !owner.named                         ? &tensor
                               : owner.role == TensorRole::gradient ? &owner.named->tensor.grad()
                                                                    : &owner.named->tensor;
@@ -226,7 +226,7 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
   node.phase = phase_now();
   node.requires_grad = output.whole->requires_grad();
   node.writes_leaf = output.written && is_leaf_parameter(*output.whole);
-  node.storage = identity_of(output.tensor());
+  node.storage = StoragePin(output.tensor().storage());
   node.dtype = output.tensor().scalar_type();
   node.shape = output.tensor().sizes().vec();
 

@@ -139,7 +139,7 @@ Tracer::Reported Tracer::describe(const Graph& graph, std::int32_t id) const {
     origin.outer_op = unless_same(node.outer, origin.op);
   }
   intercept::PlaceId place = node.place;
-  if (const Owner owner = names_.owner_of(node.storage); owner.named && owner.role != TensorRole::buffer) {
+  if (const Owner owner = names_.owner_of(node.storage.living()); owner.named && owner.role != TensorRole::buffer) {
     origin.param = owner.named->name;
   }
   if (node.kind != Node::Kind::op || (node.phase == Phase::data && marks(node))) {
@@ -175,7 +175,7 @@ void Tracer::describe_outside(const Graph& graph, const Node& node, Origin& orig
     evidence.role = TensorRole::unwritten;
     return;
   }
-  const Owner owner = names_.owner_of(node.storage);
+  const Owner owner = names_.owner_of(node.storage.living());
   evidence.role = owner.role;
   if (owner.named) evidence.role_name = owner.named->name;
   if (owner.role == TensorRole::parameter) {
@@ -199,7 +199,7 @@ std::vector<PathStep> Tracer::describe_path(const Graph& graph, std::int32_t ori
     steps = describe_path(previous_, first.carried_origin, first.carried_from);
     PathStep kept;
     kept.op_number = static_cast<std::int64_t>(first.number);
-    kept.op = describe_storage(first.storage, "a tensor kept");
+    kept.op = describe_storage(first.storage.living(), "a tensor kept");
     kept.module = names_.module(first.module);
     kept.phase = Phase::parameter;
     kept.holds = names_of(previous_[first.carried_from].bits);

@@ -239,7 +239,7 @@ void Tracer::check_optimizer_state() {
     if (!graph_.has(slot.node)) return;
     const Node& node = graph_[slot.node];
     if (node.step != step_ || node.phase != Phase::optimizer || node.intended) return;
-    if (!names_.owner_of(node.storage).named) hits_.push_back({slot.node, "optimizer state"});
+    if (!names_.owner_of(node.storage.living()).named) hits_.push_back({slot.node, "optimizer state"});
   });
 }
 
@@ -298,7 +298,7 @@ void Tracer::roll_graph() {
     node.reader = node.forward_node = -1;
     node.carried_from = slot.node;
     node.carried_origin = origin;
-    node.storage = reinterpret_cast<std::uintptr_t>(slot.storage);
+    node.storage = slot.pin;
     if (!intended) ++unintended_;
     slot.node = kept.add(std::move(node));
   });
