@@ -1,6 +1,6 @@
-"""A deep tanh network on features that nobody scaled, with a learning rate that warms up to too much.
+"""A deep tanh network on features that nobody scaled, with a schedule whose gamma is 100 and should be 0.01.
 
-The first tanh is saturated from the start; near step 10 the gradients explode, those of the first layer first.
+The first tanh is saturated from the start; in step 10 the gradients explode, those of the first layer first.
 
 usage: python tanh_mlp.py [--neuraldbg]      the second is the same through the interface of neuraldbg
 """
@@ -16,7 +16,7 @@ from firstfault.compat.neuraldbg import NeuralDbg
 
 LAYERS, WIDTH, FEATURES = 8, 64, 16
 STEPS = 14
-LEARNING_RATE, WARM_UP = 0.15, 10
+LEARNING_RATE, MILESTONE, GAMMA = 0.01, 8, 100.0
 SCALE = 50.0  # of the features: a tanh wants about 1
 
 
@@ -28,8 +28,7 @@ def tanh_mlp():
         parts[f"tanh{number}"] = nn.Tanh()
         nn.init.normal_(layer.weight, std=inputs**-0.5)
         nn.init.zeros_(layer.bias)
-    parts[f"layer{LAYERS}"] = head = nn.Linear(WIDTH, 1)
-    nn.init.normal_(head.weight, std=0.6)
+    parts[f"layer{LAYERS}"] = nn.Linear(WIDTH, 1)
     return nn.Sequential(parts)
 
 
@@ -43,8 +42,8 @@ def batches(steps):
 
 def train(model):
     """Gives the number and the loss of each step."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARM_UP))
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[MILESTONE], gamma=GAMMA)
     for step, (x, y) in enumerate(batches(STEPS)):
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(x), y)

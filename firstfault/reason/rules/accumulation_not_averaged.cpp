@@ -1,5 +1,6 @@
 // Several backward passes per update, each with a full mean loss: the gradient is as many times too large.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "firstfault/reason/rules/rule.h"
@@ -12,7 +13,7 @@ constexpr std::int64_t kOnset = 30;  ///< a step that is too large shows within 
 constexpr int kMany = 8;
 constexpr double kLikely = 0.92;
 constexpr double kFew = 0.6;
-constexpr double kScaledAtRoot = 0.3;  ///< the loss came out of a division or a product, perhaps by 1/k
+constexpr double kAveraged = 2;  ///< number of backward passes times what the loss was multiplied by
 
 /// Such an optimizer divides by the size of the gradients: k times the gradient makes the same step.
 bool adaptive(const Reading& reading) {
@@ -20,9 +21,16 @@ bool adaptive(const Reading& reading) {
   return std::any_of(optimizers.begin(), optimizers.end(), [](const OptimizerInfo& one) { return one.type != "SGD"; });
 }
 
-bool scaled_at_root(const Reading& reading) {
+/// What the loss was multiplied by on its way to backward(): 1/k where it is averaged; NaN where it is not known.
+double factor(const Reading& reading) {
   const Fact* fact = reading.fact(FactKind::loss_op);
-  return fact != nullptr && (fact->op == "aten::div" || fact->op == "aten::mul");
+  return fact != nullptr ? Reading::number(*fact, "factor") : std::nan("");
+}
+
+double confidence(const Reading& reading, int backwards) {
+  const double times = factor(reading);
+  if (std::isnan(times)) return backwards < kMany ? kFew : kLikely;
+  return times * backwards < kAveraged ? 0 : kLikely;
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {
@@ -31,10 +39,8 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   if (rows.empty()) return std::nullopt;
   int fewest = rows.front()->backwards;
   for (const StepRow* row : rows) fewest = std::min(fewest, row->backwards);
-  if (fewest < kBackwards) return std::nullopt;
-  Hypothesis result = reading.about_growth("accumulation_not_averaged", scaled_at_root(reading) ? kScaledAtRoot
-                                                                        : fewest < kMany        ? kFew
-                                                                                                : kLikely);
+  if (fewest < kBackwards || confidence(reading, fewest) == 0) return std::nullopt;
+  Hypothesis result = reading.about_growth("accumulation_not_averaged", confidence(reading, fewest));
   const std::string count = std::to_string(fewest);
   result.description = count + " backward passes are added up before each update, and the loss is not divided by " +
                        count + ": the gradient is " + count +
@@ -48,8 +54,9 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 std::string condition() {
   return "the run diverged, beginning within its first " + std::to_string(kOnset) + " steps, with " +
          std::to_string(kBackwards) +
-         " or more backward passes in every step and an optimizer that does not divide by the size of the gradients; "
-         "less sure where the loss comes out of a division or product";
+         " or more backward passes in every step and an optimizer that does not divide by the size of the gradients, "
+         "and the loss is not multiplied by less than " +
+         brief(kAveraged) + " over their number on its way to backward()";
 }
 
 }  // namespace
@@ -60,7 +67,7 @@ const Rule accumulation_not_averaged{
     .name = "accumulation_not_averaged",
     .symptom = "divergence from the first steps with gradient accumulation",
     .condition = condition,
-    .evidence = "The number of backward passes per update; the op that made the loss; the growth.",
+    .evidence = "The number of backward passes per update; what the loss was multiplied by before them; the growth.",
     .advice = "Divide each micro-batch's loss by the number of backward passes per update.",
     .source = "k mean losses add up to k times the gradient of their mean",
     .judge = judge};

@@ -21,7 +21,7 @@ TEST(AccumulationNotAveraged, IsTheCauseOfADivergenceWithManyBackwardsPerStep) {
 
 TEST(AccumulationNotAveraged, StepsBackWhereTheLossWasDivided) {
   auto run = accumulating(diverging(0, 4, 100), 32);
-  add_fact(run, FactKind::loss_op, 5).op = "aten::div";
+  add_fact(run, FactKind::loss_op, 5, {{"factor", 1.0 / 32}});
   EXPECT_EQ(hypotheses(run).front().cause, "lr_too_high");
 }
 

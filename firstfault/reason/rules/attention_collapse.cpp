@@ -20,6 +20,12 @@ bool thrown_about(const Reading& reading) {
   return !update.empty() && quantile(values_of(update), 0.9) >= kLargeUpdate;
 }
 
+/// Before any step could have driven it there.
+bool from_start(const Fact& fact) {
+  return Reading::number(fact, "entropy_first") <= kEntropy * std::log(Reading::number(fact, "keys")) &&
+         Reading::number(fact, "logit_max_first") >= kScore;
+}
+
 bool collapsed(const Fact& fact) {
   const double entropy = Reading::number(fact, "entropy");
   const double keys = Reading::number(fact, "keys");
@@ -38,7 +44,7 @@ std::optional<Hypothesis> judge(const Reading& reading) {
     Hypothesis result;
     if (!calm) result = reading.about_growth("attention_collapse", kLikely);
     result.cause = "attention_collapse";
-    result.confidence = thrown_about(reading) ? kPerhaps : kLikely;
+    result.confidence = from_start(fact) || (calm && !thrown_about(reading)) ? kLikely : kPerhaps;
     result.phase = "forward";
     result.module = fact.module;
     result.op = fact.op;

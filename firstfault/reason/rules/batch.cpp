@@ -20,8 +20,10 @@ std::optional<Outlier> stands_out(const Series& series, std::int64_t step) {
 /// Above everything in the window, or by a robust z: the losses of a run that has converged spread over decades.
 bool beyond(const Series& window, double value) {
   const Level usual = level(window);
-  if (usual.count < kOutlierHistory) return false;
-  return excess(usual, value).z > kOutlierZ || std::fabs(value) > kAboveMost * quantile(values_of(window), 1);
+  if (usual.count < kShortHistory) return false;
+  const double largest = quantile(values_of(window), 1);
+  if (usual.count < kOutlierHistory) return std::fabs(value) > kFarAbove * largest;
+  return excess(usual, value).z > kOutlierZ || std::fabs(value) > kAboveMost * largest;
 }
 
 double times_at(const Series& series, std::int64_t step) {

@@ -16,7 +16,9 @@ constexpr std::size_t kOutlierHistory = 8;
 constexpr double kAbsurdTimes = 1e3;  ///< so far that a shorter history is enough
 constexpr std::size_t kAbsurdHistory = 2;
 
-constexpr double kAboveMost = 3;  ///< over the largest of the window, for losses and gradient norms
+constexpr std::size_t kShortHistory = 3;
+constexpr double kFarAbove = 100;  ///< over the largest of a shorter history
+constexpr double kAboveMost = 3;   ///< over the largest of the window, for losses and gradient norms
 
 struct Outlier {
   std::int32_t site = -1;

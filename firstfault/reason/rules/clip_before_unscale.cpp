@@ -1,6 +1,5 @@
 // Gradients clipped while still multiplied by the loss scale: next to nothing of them is left.
-#include <cmath>
-
+#include "firstfault/base/numbers.h"
 #include "firstfault/reason/rules/rule.h"
 
 namespace firstfault::reason {
@@ -23,9 +22,10 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   result.phase = "optimizer";
   result.file = fact->file;
   result.line = fact->line;
-  result.description = "The gradients are clipped while they are still multiplied by the loss scale, " + brief(scale) +
-                       ": the limit is meant for their true norm, so after unscaling they are up to " + brief(scale) +
-                       " times too small.";
+  result.description = "The gradients are clipped while they are still multiplied by the loss scale, " +
+                       show_number(scale) +
+                       ": the limit is meant for their true norm, so after unscaling they are up to " +
+                       show_number(scale) + " times too small.";
   result.evidence.push_back(
       {fact->first_step, "", "clipped before unscale in " + std::to_string(fact->count) + " steps"});
   result.advice = "call scaler.unscale_(optimizer) before clip_grad_norm_.";

@@ -29,7 +29,7 @@ bool holds_bad(const Run& run, const StepRow& row, SiteRole role) {
 
 bool bad_row(const Run& run, const StepRow& row) {
   if (row.bad_loss()) return true;
-  if (row.skipped) return false;
+  if (passed_over(row)) return false;
   return holds_bad(run, row, SiteRole::gradient) || holds_bad(run, row, SiteRole::parameter);
 }
 
@@ -146,9 +146,14 @@ std::optional<std::int64_t> diverged(const std::vector<const StepRow*>& rows) {
 
 }  // namespace
 
+bool passed_over(const StepRow& row) {
+  return row.skipped || (!std::isnan(row.loss_scale) && std::isinf(row.gradient_norm) && row.update_ratio == 0);
+}
+
 bool benign_skip(const Run& run, const Origin& origin) {
   const StepRow* row = row_of(run, origin.step);
-  return row != nullptr && row->skipped && !row->bad_loss() && origin.phase == Phase::backward && overflows(origin);
+  return row != nullptr && passed_over(*row) && !row->bad_loss() && origin.phase == Phase::backward &&
+         overflows(origin);
 }
 
 Harm find_harm(const Run& run, const std::vector<const StepRow*>& rows) {

@@ -15,6 +15,9 @@ constexpr double kParametersTimes = 3;  ///< parameter norm over its own level
 constexpr double kUnstableRatio = 0.1;  ///< rms of a step over rms of the parameters: beyond ordinary training
 constexpr std::size_t kLastSteps = 3;
 
+/// A step that changed nothing: left out, or made by a fused optimizer that was told of the overflow.
+bool passed_over(const StepRow& row);
+
 /// Steps of a GradScaler whose scale was too high: overflow in the backward alone, skipped, and nothing lost.
 bool benign_skip(const Run& run, const Origin& origin);
 

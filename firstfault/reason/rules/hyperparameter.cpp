@@ -1,23 +1,20 @@
 // A number that the program sets is NaN, Inf, or 0 where something is divided by it.
 #include <cmath>
 
-#include "firstfault/reason/mechanisms/reading.h"
 #include "firstfault/reason/rules/observed.h"
 #include "firstfault/reason/rules/rule.h"
 
 namespace firstfault::reason {
 namespace {
 
-constexpr double kZeroDivisor = 0.96;
+constexpr double kZeroDivisor = 0.91;
 constexpr double kNumber = 0.92;
 constexpr double kRate = 0.9;
 
 /// A temperature, a scale, a count that the program passes as a Python number: it was 0.
 std::optional<Hypothesis> divided_by_setting(const Reading& reading) {
   const Origin* origin = reading.culprit();
-  if (origin == nullptr || origin->mechanism != "division_by_zero") return std::nullopt;
-  const Operand* below = find(origin->evidence, "other");
-  if (below == nullptr || !below->is_scalar_argument || below->value != 0.0) return std::nullopt;
+  if (origin == nullptr || divisor(*origin) != Divisor::setting) return std::nullopt;
   Hypothesis result = reading.about_culprit(*origin, kZeroDivisor);
   result.cause = "hyperparameter";
   result.description += " The divisor is a number of the program's own, not a tensor.";

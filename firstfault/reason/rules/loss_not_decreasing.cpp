@@ -6,8 +6,9 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kLikely = 0.91;
-constexpr double kRising = 1.5;  ///< last learning rate over the middle one: a warm-up has only begun
-constexpr double kMoved = 1e-3;  ///< all steps together: whatever the loss did, it was not they
+constexpr double kRising = 1.5;    ///< last learning rate over the middle one: a warm-up has only begun
+constexpr double kClipped = 0.01;  ///< what is left of the gradients: then the clip holds the run, not the rate
+constexpr double kMoved = 1e-3;    ///< all steps together: whatever the loss did, it was not they
 
 std::optional<Hypothesis> judge(const Reading& reading) {
   const auto found = stuck(reading);
@@ -15,9 +16,8 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   if (found->total > kMoved && reading.learning() == Learning::improves) return std::nullopt;
   const Series lr = reading.series(&StepRow::lr);
   if (!lr.empty() && lr.back().value > kRising * lr[lr.size() / 2].value) return std::nullopt;
-  if (const Fact* clipped = reading.fact(FactKind::clipped);
-      clipped != nullptr && clipped->count * 2 > reading.run().steps)
-    return std::nullopt;
+  const Fact* clipped = reading.fact(FactKind::clipped);
+  if (clipped != nullptr && Reading::number(*clipped, "coefficient") < kClipped) return std::nullopt;
   Hypothesis result;
   result.cause = "loss_not_decreasing";
   result.confidence = kLikely;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "firstfault/reason/rules/harm.h"
 #include "firstfault/reason/rules/rule.h"
 
 namespace firstfault::reason {
@@ -24,7 +25,7 @@ Skips longest(const std::vector<StepRow>& rows) {
   Skips longest;
   std::size_t begin = 0;
   for (std::size_t i = 0; i <= rows.size(); ++i) {
-    if (i < rows.size() && rows[i].skipped) continue;
+    if (i < rows.size() && passed_over(rows[i])) continue;
     if (i - begin > longest.steps) {
       longest = {i - begin, rows[begin].step, 0.5, rows[i - 1].loss_scale};
       if (longest.steps > 1 && rows[begin].loss_scale > 0)

@@ -1,5 +1,6 @@
 // Steps that overshoot: each one makes the next gradient larger.
 #include <algorithm>
+#include <cmath>
 
 #include "firstfault/reason/rules/rule.h"
 
@@ -12,6 +13,13 @@ constexpr double kJumped = 0.96;
 constexpr double kCalmSteps = 0.4;  ///< steps of ordinary size: something else grew
 constexpr double kStuck = 0.6;
 constexpr std::size_t kEnough = 20;
+constexpr std::int64_t kAfter = 5;  ///< steps after a jump of the learning rate
+constexpr std::size_t kBefore = 8;
+constexpr double kWorse = 0.5;  ///< of the loss before: so much higher it is after
+constexpr std::ptrdiff_t kFirst = 8;
+constexpr double kThrown = 0.2;  ///< median update ratio of the first steps
+constexpr double kLittle = 0.8;  ///< last loss over first
+constexpr double kAtFirst = 0.7;
 
 void name_jump(const RateJump& jump, Hypothesis& result) {
   const std::string text = "the learning rate went from " + brief(jump.from) + " to " + brief(jump.to) + " in step " +
@@ -62,9 +70,52 @@ std::optional<Hypothesis> thrown_about(const Reading& reading) {
   return result;
 }
 
+/// A jump of the learning rate after which the loss is well above where it was, if not by orders.
+std::optional<Hypothesis> jumped(const Reading& reading) {
+  if (reading.harm().kind != Harm::Kind::none || reading.rows().empty()) return std::nullopt;
+  const auto jump = reading.rate_jump(reading.rows().back()->step);
+  if (!jump) return std::nullopt;
+  const Series loss = reading.series(&StepRow::loss);
+  const Series later = between(loss, jump->step + 1, jump->step + 1 + kAfter);
+  const auto moved = at(reading.series(&StepRow::update_ratio), jump->step);
+  const double usual = median(values_of(before(loss, jump->step, kBefore)));
+  const double now = median(values_of(later));
+  if (later.empty() || !moved || *moved < kUnstable || !(now > usual + kWorse * std::fabs(usual))) return std::nullopt;
+  Hypothesis result;
+  result.cause = "lr_too_high";
+  result.step = jump->step + 1;
+  result.phase = "optimizer";
+  result.description = "The step moved the parameters by " + brief(*moved) +
+                       " of their own size, and the loss went from " + brief(usual) + " to " + brief(now) + ".";
+  name_jump(*jump, result);
+  return result;
+}
+
+/// The first steps threw the parameters about, and little was learnt ever after.
+std::optional<Hypothesis> thrown_at_first(const Reading& reading) {
+  const Series update = reading.series(&StepRow::update_ratio);
+  const bool little = reading.learning() != Learning::unknown && reading.remaining() > kLittle;
+  if (reading.harm().kind != Harm::Kind::none || update.size() < kEnough || !little) return std::nullopt;
+  const double usual = median(values_of({update.begin(), update.begin() + kFirst}));
+  if (!(usual >= kThrown)) return std::nullopt;
+  Hypothesis result;
+  result.cause = "lr_too_high";
+  result.confidence = kAtFirst;
+  result.step = update.front().step;
+  result.onset_step = update.front().step;
+  result.phase = "optimizer";
+  const std::string text = "update ratio " + brief(usual) + " in the first " + std::to_string(kFirst) + " steps";
+  result.description = "The first steps moved the parameters by " + brief(usual) +
+                       " of their own size each, and the loss has hardly improved since.";
+  result.evidence.push_back({update.front().step, "", text});
+  return result;
+}
+
 std::optional<Hypothesis> judge(const Reading& reading) {
   auto result = diverged(reading);
+  if (!result) result = jumped(reading);
   if (!result) result = thrown_about(reading);
+  if (!result) result = thrown_at_first(reading);
   if (result) result->advice = "divide the learning rate by ten; scale it with the batch size; add a warm-up.";
   return result;
 }
@@ -72,7 +123,12 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 std::string condition() {
   return "loss and gradients grew over steps while the optimizer moved the parameters by much of themselves, and no "
          "more specific cause is seen; or a median update ratio of " +
-         brief(kUnstable) + " and a loss that does not improve over " + std::to_string(kEnough) + " steps";
+         brief(kUnstable) + " and a loss that does not improve over " + std::to_string(kEnough) +
+         " steps; or a learning rate that jumps, with a loss " + brief(kWorse) +
+         " higher after it; or a median update "
+         "ratio of " +
+         brief(kThrown) + " in the first " + std::to_string(kFirst) + " steps and a loss that stays above " +
+         brief(kLittle) + " of the first";
 }
 
 }  // namespace

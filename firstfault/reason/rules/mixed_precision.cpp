@@ -10,8 +10,11 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kUnderflowZeros = 0.8;  ///< fraction of a float16 gradient that is exactly 0
+constexpr double kNearlyAll = 0.95;      ///< then even where the loss improves somewhat, by what is left
+constexpr double kLearnt = 0.5;          ///< last loss over first
 constexpr double kUnderflow = 0.9;
 constexpr double kZeros = 0.8;
+constexpr double kStored = 0.7;
 constexpr double kSwallowed = 0.85;
 constexpr double kNarrowOverflow = 0.75;
 constexpr std::size_t kSteps = 5;
@@ -24,6 +27,25 @@ std::optional<Hypothesis> narrow_overflow(const Reading& reading) {
   Hypothesis result = reading.about_culprit(*origin, kNarrowOverflow);
   result.cause = "mixed_precision";
   result.advice = "run this op in bfloat16 or float32, or lower the loss scale.";
+  return result;
+}
+
+/// A +Inf that no op was seen to make, in a run that uses float16: masks are -Inf, and a number beyond 65504 that is
+/// stored in float16 becomes +Inf.
+std::optional<Hypothesis> stored_in_half(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  const Fact* fact = reading.fact(FactKind::low_precision);
+  if (origin == nullptr || !origin->cause.empty() || fact == nullptr || fact->detail != "float16") return std::nullopt;
+  const auto& operands = origin->evidence.operands;
+  const bool stored = std::any_of(operands.begin(), operands.end(), [](const Operand& one) {
+    return !one.is_scalar_argument && one.state == OperandState::intended_inf && one.counts.pos_inf > 0;
+  });
+  if (!stored) return std::nullopt;
+  Hypothesis result = reading.about_culprit(*origin, kStored);
+  result.cause = "mixed_precision";
+  result.description = "A +Inf that no op made reached " + origin->op +
+                       " in a run that uses float16: a number beyond 65504 was stored in float16.";
+  result.advice = "keep such numbers in float32, or scale them down first.";
   return result;
 }
 
@@ -76,7 +98,9 @@ std::optional<Hypothesis> underflow(const Reading& reading) {
   if (fact == nullptr || reading.harm().kind != Harm::Kind::none || fact->count < static_cast<std::int64_t>(kSteps))
     return std::nullopt;
   const double zeros = Reading::number(*fact, "zeros");
-  if (!(zeros >= kUnderflowZeros) || reading.learning() == Learning::improves) return std::nullopt;
+  const bool learns = reading.learning() == Learning::improves;
+  if (!(zeros >= kUnderflowZeros) || (learns && (zeros < kNearlyAll || reading.remaining() < kLearnt)))
+    return std::nullopt;
   Hypothesis result;
   result.cause = "mixed_precision";
   result.confidence = kUnderflow;
@@ -99,6 +123,7 @@ std::optional<Hypothesis> underflow(const Reading& reading) {
 std::optional<Hypothesis> judge(const Reading& reading) {
   if (auto known = observed(reading, "mixed_precision")) return known;
   if (auto known = narrow_overflow(reading)) return known;
+  if (auto known = stored_in_half(reading)) return known;
   if (auto known = swallowed(reading)) return known;
   if (auto known = underflow(reading)) return known;
   return zero_gradients(reading);

@@ -51,5 +51,18 @@ TEST(MixedPrecision, ReportsAFloat16OverflowThatWasSwallowed) {
   EXPECT_EQ(ask("mixed_precision", run)->step, 4);
 }
 
+TEST(MixedPrecision, IsSilentWhereAFusedOptimizerPassedAnOverflowOver) {
+  auto run = learning(40);
+  for (StepRow& row : run.rows) row.loss_scale = 65536;
+  run.rows.front().gradient_norm = INFINITY;
+  run.rows.front().update_ratio = 0;
+  add_site(run, weight("model.fc", {8, 8}, 0, SiteRole::gradient), [](std::int64_t step) {
+    Health health = healthy(0.1);
+    health.nonfinite = step == 0 ? 5 : 0;
+    return health;
+  });
+  EXPECT_TRUE(hypotheses(run).empty());
+}
+
 }  // namespace
 }  // namespace firstfault::reason

@@ -12,6 +12,7 @@ constexpr std::int64_t kSteps = 20;
 constexpr double kLikely = 0.85;
 
 std::optional<Hypothesis> judge(const Reading& reading) {
+  if (reading.harm().kind == Harm::Kind::fault) return std::nullopt;
   for (const Fact& fact : reading.run().facts) {
     if (fact.kind != FactKind::expert_share || fact.count < kSteps) continue;
     const double share = Reading::number(fact, "share");

@@ -7,6 +7,7 @@ namespace firstfault::reason {
 namespace {
 
 constexpr double kNoMechanism = 0.5;
+constexpr double kDivisorKnown = 0.5;  ///< data_invalid and hyperparameter say where the 0 comes from
 
 /// NaN out of finite operands, and no mechanism knows the op.
 std::optional<Hypothesis> unknown_op(const Reading& reading) {
@@ -21,7 +22,9 @@ std::optional<Hypothesis> unknown_op(const Reading& reading) {
 
 std::optional<Hypothesis> judge(const Reading& reading) {
   auto known = observed(reading, "op_domain");
-  return known ? known : unknown_op(reading);
+  if (!known) return unknown_op(reading);
+  if (divisor(*reading.culprit()) != Divisor::computed) known->confidence = kDivisorKnown;
+  return known;
 }
 
 std::string condition() {

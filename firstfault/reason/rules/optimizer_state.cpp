@@ -44,27 +44,22 @@ bool leaps(const Reading& reading, const StepRow& row) {
          row.lr < kSameRate * quantile(values_of(lr), 1);
 }
 
-/// The first step in which the optimizer began with less state than the run is old.
-const StepRow* reset(const Reading& reading) {
-  for (const StepRow* row : reading.rows())
-    if (row->reset_state || second_lost(reading, row->step) || leaps(reading, *row)) return row;
-  return nullptr;
+bool changed(const Reading& reading, const StepRow& row) {
+  return row.reset_state || second_lost(reading, row.step) || leaps(reading, row);
 }
 
 double most(const Series& series) { return quantile(values_of(series), 1); }
 
-std::optional<Hypothesis> lost(const Reading& reading) {
-  const StepRow* row = reset(reading);
-  if (row == nullptr || (reading.harm().kind == Harm::Kind::fault && !reading.harm().grew)) return std::nullopt;
-  if (reading.harm().grew && reading.harm().step < row->step) return std::nullopt;
+/// What that step came to: updates and losses far above those before it.
+std::optional<Hypothesis> after(const Reading& reading, const StepRow* row) {
   const Series loss = reading.series(&StepRow::loss);
   const Series update = reading.series(&StepRow::update_ratio);
   const Level usual = level(before(loss, row->step, kWindow));
   const Level step = level(before(update, row->step, kWindow));
-  const Series after = between(loss, row->step + 1, row->step + 1 + kSteps);
+  const Series later = between(loss, row->step + 1, row->step + 1 + kSteps);
   const Series moved = between(update, row->step, row->step + kSteps);
-  if (usual.count < kHistory || after.empty() || moved.empty()) return std::nullopt;
-  const Excess jump = excess(usual, most(after), kLeastSpread);
+  if (usual.count < kHistory || later.empty() || moved.empty()) return std::nullopt;
+  const Excess jump = excess(usual, most(later), kLeastSpread);
   const Excess size = excess(step, most(moved));
   if (jump.decades < std::log10(kLossTimes) || jump.z < kLossZ || size.decades < std::log10(kUpdateTimes))
     return std::nullopt;
@@ -79,7 +74,7 @@ std::optional<Hypothesis> lost(const Reading& reading) {
                        " the optimizer began without the state of the steps before. Its first updates "
                        "are full-size ones in every direction, " +
                        brief(std::pow(10, size.decades)) + " times the ones before, and the loss jumped to " +
-                       brief(most(after)) + " from " + brief(std::pow(10, usual.middle)) + ".";
+                       brief(most(later)) + " from " + brief(std::pow(10, usual.middle)) + ".";
   const char* seen = row->reset_state ? "the optimizer's state was missing when step "
                                       : "the optimizer's second moments were not those of the steps before when step ";
   result.evidence = {{row->step, "", seen + at + " began"},
@@ -87,10 +82,21 @@ std::optional<Hypothesis> lost(const Reading& reading) {
                       "the size of the updates rose to " + brief(most(moved)) + " of the parameters, from " +
                           brief(std::pow(10, step.middle))},
                      {row->step, "loss",
-                      "the loss rose to " + brief(most(after)) + " within " + std::to_string(kSteps) + " steps, from " +
+                      "the loss rose to " + brief(most(later)) + " within " + std::to_string(kSteps) + " steps, from " +
                           brief(std::pow(10, usual.middle))}};
   result.advice = "save and load optimizer.state_dict() with the model, or warm the learning rate up again.";
   return result;
+}
+
+std::optional<Hypothesis> lost(const Reading& reading) {
+  const Harm& harm = reading.harm();
+  if (harm.kind == Harm::Kind::fault && !harm.grew) return std::nullopt;
+  for (const StepRow* row : reading.rows()) {
+    if (harm.grew && harm.step < row->step) break;
+    if (!changed(reading, *row)) continue;
+    if (auto result = after(reading, row)) return result;
+  }
+  return std::nullopt;
 }
 
 /// eps is 0, and the first value came out of the optimizer: 0/0 for whatever has had no gradient yet.

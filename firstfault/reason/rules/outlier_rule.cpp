@@ -11,7 +11,8 @@ constexpr double kOverflowed = 0.96;
 constexpr double kStarted = 0.93;
 constexpr double kSpiked = 0.9;
 constexpr double kOnlySpiked = 0.75;  ///< the next step was as if nothing had been
-constexpr double kThrown = 0.1;       ///< update ratio of the step: the parameters were moved far
+constexpr double kLargestHalf = 65504;
+constexpr double kThrown = 0.1;  ///< update ratio of the step: the parameters were moved far
 constexpr double kAbsurd = 0.9;
 constexpr double kSpikeTimes = 10;  ///< loss or gradient norm over its level
 
@@ -22,6 +23,12 @@ bool robust_op(const Origin& origin) {
          one_of(origin.mechanism, {"dtype_overflow", "reduction_overflow", "inf_minus_inf", ""});
 }
 
+/// The value itself does not fit into float16: no care with the ops would have helped.
+bool beyond_half(const Reading& reading, SiteRole role, std::int64_t step) {
+  const auto outlier = batch_outlier(reading, role, step);
+  return outlier && outlier->value > kLargestHalf && reading.culprit()->cause == "mixed_precision";
+}
+
 struct Place {
   std::int64_t step;
   double confidence;
@@ -29,11 +36,12 @@ struct Place {
 };
 
 /// The steps in which an outlier would explain the harm.
-std::optional<Place> place(const Reading& reading) {
+std::optional<Place> place(const Reading& reading, SiteRole role) {
   const Harm& harm = reading.harm();
   const Origin* culprit = reading.culprit();
   if (harm.kind == Harm::Kind::fault && !harm.grew) {
-    const bool known = harm.origin == nullptr || (culprit != nullptr && robust_op(*culprit));
+    const bool known = harm.origin == nullptr ||
+                       (culprit != nullptr && (robust_op(*culprit) || beyond_half(reading, role, harm.step)));
     if (known) return Place{harm.step, kOverflowed, "the values went beyond the dtype in the same step"};
     return std::nullopt;
   }
@@ -103,7 +111,7 @@ const char* advice(SiteRole role) {
 
 std::optional<Hypothesis> outlier_hypothesis(const Reading& reading, SiteRole role, std::string_view cause) {
   const bool harmless = reading.harm().kind == Harm::Kind::none;
-  auto where = harmless ? spike(reading, role) : place(reading);
+  auto where = harmless ? spike(reading, role) : place(reading, role);
   if (harmless && !where) where = absurd(reading, role);
   if (!where) return std::nullopt;
   const auto outlier = batch_outlier(reading, role, where->step);

@@ -52,7 +52,7 @@ std::string changed(const char* what, const Series& series) {
 
 Reading::Reading(const Run& run, std::int32_t optimizer) : run_(run) {
   for (const StepRow& row : run.rows)
-    if (!row.skipped && row.optimizer == optimizer) rows_.push_back(&row);
+    if (!passed_over(row) && row.optimizer == optimizer) rows_.push_back(&row);
   harm_ = find_harm(run, rows_);
 }
 

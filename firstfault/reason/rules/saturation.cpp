@@ -7,10 +7,10 @@
 namespace firstfault::reason {
 namespace {
 
-constexpr double kSaturated = 0.5;   ///< fraction of the layer's elements at a flat end
-constexpr std::size_t kSteps = 10;   ///< up to the end
-constexpr double kThroughout = 0.8;  ///< fraction at a flat end in every step
-constexpr double kLearnt = 0.3;      ///< last loss over first
+constexpr double kSaturated = 0.5;    ///< fraction of the layer's elements at a flat end
+constexpr std::size_t kSteps = 10;    ///< up to the end
+constexpr double kThroughout = 0.65;  ///< fraction at a flat end in every step
+constexpr double kLearnt = 0.3;       ///< last loss over first
 constexpr double kLikely = 0.91;
 constexpr double kLargeInput = 100;
 

@@ -11,7 +11,9 @@ constexpr std::size_t kSteps = 8;
 constexpr double kTotal = 3;      ///< last parameter norm over the first of the window
 constexpr double kSteady = 0.25;  ///< spread of the growth per step over its middle
 constexpr double kShare = 0.5;    ///< of the norm's growth: the largest that the optimizer's step may be
-constexpr double kMatch = 0.1;    ///< lr * gradient norm over the step's size: SGD would need 1
+constexpr double kBegun = 0.3;    ///< growth of a step over the middle one: below it, it had not begun
+constexpr double kPerStep = 2;    ///< growth by more in each step is a divergence: lr_too_high and its kin
+constexpr double kMatch = 0.03;   ///< lr * gradient norm over the step's size: SGD would need 1
 constexpr double kLikely = 0.94;
 
 struct Steady {
@@ -29,9 +31,11 @@ std::optional<Steady> geometric(const Series& norm) {
   }
   const double middle = median(rates);
   for (double& rate : rates) rate = std::fabs(rate - middle);
-  if (!(middle > 0) || median(rates) > kSteady * middle) return std::nullopt;
+  if (!(middle > 0) || middle > std::log(kPerStep) || median(rates) > kSteady * middle) return std::nullopt;
   if (norm.back().value < kTotal * norm.front().value) return std::nullopt;
-  return Steady{std::exp(middle), norm.front().step, norm.front().value, norm.back().value};
+  std::size_t begin = norm.size() - 1;  // where the growth began, walking back from the end
+  while (begin > 0 && norm[begin].value > norm[begin - 1].value * std::exp(kBegun * middle)) --begin;
+  return Steady{std::exp(middle), norm[begin].step, norm[begin].value, norm.back().value};
 }
 
 /// The norm grows by more than the optimizer's whole step, or that step is far larger than the gradient accounts for.

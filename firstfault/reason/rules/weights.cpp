@@ -29,7 +29,8 @@ std::vector<Weight> initial_weights(const Reading& reading) {
     const Site& site = reading.site(index);
     const Health* health = reading.health(0, index);
     if (!is_weight(reading, site) || health == nullptr || !known(health->rms)) continue;
-    if (health->bad()) continue;
+    const bool from_zero = !known(health->update) && health->rms != 0;  // nothing to measure the step against
+    if (health->bad() || from_zero) continue;
     const double rms = before_step(*health);
     std::int64_t fan_in = 1;
     for (std::size_t i = 1; i < site.shape.size(); ++i) fan_in *= site.shape[i];
