@@ -22,7 +22,7 @@ function(firstfault_test_program name library)
   endif()
   add_executable(${name} ${sources})
   firstfault_warnings(${name})
-  target_compile_options(${name} PRIVATE -O0 -g)  # half the time to compile; what is tested is optimised
+  target_compile_options(${name} PRIVATE -O0 -g1)  # half the time to compile; what is tested is optimised
   target_link_libraries(${name} PRIVATE ${library} GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
 endfunction()
