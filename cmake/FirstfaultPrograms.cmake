@@ -31,7 +31,7 @@ if(FIRSTFAULT_BUILD_TESTS)
   enable_testing()
   find_package(GTest REQUIRED)
   include(GoogleTest)
-  firstfault_test_program(core_tests firstfault::core base events detect record reason present)
+  firstfault_test_program(core_tests firstfault::core base events detect guard record reason present)
   # Tests check JSON by parsing it, and run files by querying them.
   target_link_libraries(core_tests PRIVATE nlohmann_json::nlohmann_json SQLite::SQLite3)
   target_compile_definitions(core_tests PRIVATE FIRSTFAULT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "firstfault/base/error.h"
+#include "firstfault/live/guard/clip.h"
 #include "firstfault/live/intercept/native_places.h"
 #include "firstfault/live/module_names.h"
 #include "firstfault/live/observation.h"
@@ -34,10 +35,27 @@ watch::MonitorOptions monitor_options(const WatchOptions& options) {
 
 }  // namespace
 
+// Clips by this library's own kernels, which no op shows.
+class ClipEar final : public ClipListener {
+ public:
+  explicit ClipEar(watch::Monitor& monitor) : monitor_(monitor) { add_clip_listener(*this); }
+  ~ClipEar() override { remove_clip_listener(*this); }
+  void heard(const ClipRecord& record, at::TensorList gradients) override {
+    if (record.pending() || !record.clipped()) return;
+    for (const at::Tensor& gradient : gradients) {
+      if (gradient.defined()) return monitor_.clipped(record.coefficient, gradient);
+    }
+  }
+
+ private:
+  watch::Monitor& monitor_;
+};
+
 struct Watch::State {
   bool enabled = !switched_off_by_environment();
   watch::MonitorOptions options;
   watch::Monitor monitor;
+  ClipEar ear{monitor};
   Setup setup = watch::environment();
   ModuleNames names;
   int optimizers = 0;
@@ -145,6 +163,45 @@ void Watch::after_step(int optimizer, const std::vector<watch::GroupNumbers>& gr
 void Watch::loss(double value) { state_->monitor.loss(value); }
 
 void Watch::log(const std::string& name, double value) { state_->monitor.log(name, value); }
+
+std::int64_t Watch::steps() { return state_->monitor.steps(); }
+
+void Watch::refused() { state_->monitor.refused(); }
+
+void Watch::rolled_back() { state_->monitor.rolled_back(); }
+
+std::optional<double> Watch::pending_loss() { return state_->monitor.pending_loss(); }
+
+void Watch::begin_aside() {
+  if (!state_->enabled) return;
+  const std::lock_guard lock(observation_mutex());
+  if (!state_->observes() || !running()) take_observation(&state_->monitor, "a replay");
+  state_->monitor.begin_aside();
+}
+
+Run Watch::end_aside(bool died) {
+  if (!state_->enabled) return {};
+  Run run;
+  {
+    const std::lock_guard lock(observation_mutex());
+    run = state_->monitor.end_aside(died);
+    release_observation(&state_->monitor);
+  }
+  const at::DisableRecordFunctionGuard unobserved;
+  reason::explain(run);
+  return run;
+}
+
+Run Watch::aside(const std::function<void()>& body) {
+  begin_aside();
+  try {
+    body();
+  } catch (...) {
+    end_aside(true);
+    throw;
+  }
+  return end_aside();
+}
 
 Run Watch::run() {
   if (!state_->enabled) return {};

@@ -1,9 +1,12 @@
 // Watch: the health of every step of a run, and why it failed.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,6 +85,24 @@ class Watch {
   void loss(double value);
   /// A number of the program's own, kept with the step.
   void log(const std::string& name, double value);
+
+  // For a guard.
+
+  /// Steps that have ended: the number of the one that is being made.
+  std::int64_t steps();
+  /// The step that is being made is refused: nothing of it is written.
+  void refused();
+  /// Parameters and the optimizers' state are those of an older step now.
+  void rolled_back();
+  /// The mean of what backward() was called on since the last step, where that is known.
+  std::optional<double> pending_loss();
+  /// From here to end_aside() all is seen by a trace of its own, with the names of this watch, and is no part of the
+  /// run. Between steps, on the thread that trains. Error where a Trace or another Watch observes. `died`: what was
+  /// run ended by an exception.
+  void begin_aside();
+  Run end_aside(bool died = false);
+  /// Both around `body`.
+  Run aside(const std::function<void()>& body);
 
   /// What was recorded so far. run().rows holds the first and the newest steps in full; see docs/run-file.md.
   Run run();

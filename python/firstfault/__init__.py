@@ -17,6 +17,7 @@ from firstfault._core import (
     Transition,
     __version__,
 )
+from firstfault._guard import Guard, TrainingFault, guard
 from firstfault._trace import Trace, trace
 from firstfault._watch import Watch, explain, read_run, watch
 
@@ -24,6 +25,7 @@ __all__ = [
     "AdaptiveClip",
     "Counts",
     "Diagnosis",
+    "Guard",
     "Hypothesis",
     "Operand",
     "Origin",
@@ -31,6 +33,7 @@ __all__ = [
     "Run",
     "SourceFrame",
     "Trace",
+    "TrainingFault",
     "Transition",
     "Watch",
     "__version__",
@@ -38,6 +41,7 @@ __all__ = [
     "clip_grad_units_",
     "clip_grad_value_",
     "explain",
+    "guard",
     "last_clip",
     "read_run",
     "trace",

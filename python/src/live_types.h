@@ -18,5 +18,6 @@ inline trace::NamedTensor named_tensor(const nanobind::tuple& item) {
 
 void bind_watch(nanobind::module_& m);
 void bind_clip(nanobind::module_& m);
+void bind_guard(nanobind::module_& m);
 
 }  // namespace firstfault::python

@@ -1,41 +1,23 @@
 // firstfault._live.Watch: no logic here.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 
 #include "firstfault/live/module_names.h"
-#include "firstfault/live/watch.h"
 #include "firstfault/live/watch/parameters.h"
 #include "python/src/live_places.h"
 #include "python/src/live_tensor.h"
 #include "python/src/live_types.h"
+#include "python/src/live_watch.h"
 
 namespace nb = nanobind;
 
 namespace firstfault::python {
 namespace {
-
-// The watch owns the places; this keeps a way to tell them about module objects.
-struct BoundWatch {
-  FramePlaces* places;
-  std::unique_ptr<Watch> watch;
-  std::int32_t watched = 0;
-
-  BoundWatch(std::string level, double vanishing, double exploding, std::string run_file) {
-    auto owned = std::make_unique<FramePlaces>(/*stacks=*/true);
-    places = owned.get();
-    WatchOptions options{std::move(level), vanishing, exploding, std::move(run_file)};
-    watch = std::make_unique<Watch>(std::move(options), std::move(owned), /*start_now=*/false);
-  }
-  // Closing waits for callbacks of other threads, which may wait for the interpreter's lock.
-  ~BoundWatch() {
-    const nb::gil_scoped_release unlocked;
-    watch.reset();
-  }
-};
 
 void watch_modules(BoundWatch& self, const nb::list& modules, const nb::list& tensors) {
   ModuleNames names;
@@ -136,6 +118,18 @@ void bind_watch(nb::module_& m) {
       .def(
           "log", [](BoundWatch& self, const std::string& name, double value) { self.watch->log(name, value); },
           Unlocked())
+      .def(
+          "steps", [](BoundWatch& self) { return self.watch->steps(); }, Unlocked())
+      .def(
+          "refused", [](BoundWatch& self) { self.watch->refused(); }, Unlocked())
+      .def(
+          "rolled_back", [](BoundWatch& self) { self.watch->rolled_back(); }, Unlocked())
+      .def(
+          "begin_aside", [](BoundWatch& self) { self.watch->begin_aside(); }, Unlocked())
+      .def(
+          "end_aside", [](BoundWatch& self, bool died) { return self.watch->end_aside(died); }, Unlocked())
+      .def(
+          "pending_loss", [](BoundWatch& self) { return self.watch->pending_loss(); }, Unlocked())
       .def(
           "run", [](BoundWatch& self) { return self.watch->run(); }, Unlocked())
       .def(

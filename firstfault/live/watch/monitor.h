@@ -63,6 +63,19 @@ class Monitor final : public intercept::Listener {
   void log(const std::string& name, double value);
   /// A step that a guard or a scaler of the program's own left out.
   void skipped();
+  std::int64_t steps();
+  /// The step that is being made is refused: nothing of it is written.
+  void refused();
+  /// State of the optimizers is of an older step now, or gone: that is no loss of it.
+  void rolled_back();
+  /// Gradients of watched parameters were scaled where no op shows it.
+  void clipped(double coefficient, const at::Tensor& gradient);
+  /// The mean of what backward() was called on in the open step, where that is known.
+  std::optional<double> pending_loss();
+  /// From here to end_aside() all is watched by a trace of its own, with the same names and places, and is no part of
+  /// the run. Between steps, on the thread that trains; nobody else may observe. `died`: by an exception.
+  void begin_aside();
+  Run end_aside(bool died);
   void close(RunState state);
 
   Run run();
@@ -115,8 +128,11 @@ class Monitor final : public intercept::Listener {
   void record_row(StepRow row);
   void record_origins();
 
+  struct Aside;
+
   const MonitorOptions options_;
   trace::Tracer tracer_;
+  std::unique_ptr<Aside> aside_;
   std::atomic<bool> running_{false};
   std::atomic<bool> observing_{false};
   std::atomic<bool> closed_{false};
@@ -136,6 +152,7 @@ class Monitor final : public intercept::Listener {
   Parameters parameters_;
   FactFinder facts_;
   std::vector<std::string> modules_;
+  std::vector<trace::NamedTensor> named_;
   std::vector<bool> leaf_;           ///< by module: has none inside
   std::vector<std::int32_t> order_;  ///< by module; -1: not entered yet
   std::int32_t next_order_ = 0;

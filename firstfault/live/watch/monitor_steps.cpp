@@ -36,15 +36,6 @@ float smallest_root(const std::vector<at::Tensor>& moments) {
 
 }  // namespace
 
-Monitor::Monitor(const MonitorOptions& options, std::unique_ptr<intercept::Places> places)
-    : options_(options),
-      tracer_({}, std::move(places)),
-      process_(getpid()),
-      began_(std::chrono::steady_clock::now()),
-      recorder_(options.thresholds, options.run_file) {}
-
-Monitor::~Monitor() { close(RunState::complete); }
-
 bool Monitor::in_parent() const noexcept { return getpid() == process_; }
 
 template <class Body>
@@ -68,6 +59,7 @@ void Monitor::set_names(std::vector<std::string> modules, const std::vector<trac
   tracer_.set_names(modules, tensors);
   const std::lock_guard lock(mutex_);
   modules_ = std::move(modules);
+  named_ = tensors;
   order_.resize(modules_.size(), -1);
   leaf_.assign(modules_.size(), true);
   for (std::size_t i = 0; i < modules_.size(); ++i) {

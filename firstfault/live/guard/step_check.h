@@ -1,0 +1,100 @@
+// What is looked at before an optimizer writes, and after it: losses, gradients, hyperparameters, results.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "firstfault/detect/baseline.h"
+#include "firstfault/live/guard/adaptive_clip.h"
+#include "firstfault/live/guard/clip.h"
+
+namespace firstfault {
+
+/// How gradients are clipped before an optimizer takes them. At most one is used, in this order.
+struct GuardClip {
+  double max_norm = 0;    ///< 0: not
+  bool adaptive = false;  ///< by AdaptiveClip, with max_norm as its ceiling
+  double adaptive_z = 3;
+  double clip_value = 0;   ///< 0: not
+  double clip_factor = 0;  ///< by unit; 0: not
+  double norm_type = 2;
+};
+
+namespace guard {
+
+enum class Kind : std::uint8_t {
+  none,
+  loss,            ///< not finite
+  gradient,        ///< one is not finite
+  hyperparameter,  ///< one is not finite, or an eps is 0 in the dtype that it is added to
+  spike,           ///< the gradient norm is far above the usual, and the policy asks
+  result,          ///< what the optimizer wrote is not finite
+};
+
+constexpr std::string_view name_of(Kind kind) noexcept {
+  constexpr std::string_view names[] = {"none", "loss", "gradient", "hyperparameter", "spike", "result"};
+  return names[static_cast<int>(kind)];
+}
+
+struct Finding {
+  Kind kind = Kind::none;
+  std::string reason;              ///< a sentence without a full stop: "gradient of 'fc.weight' holds 3 NaN of 64"
+  std::vector<std::string> names;  ///< parameters, tensors of the state, hyperparameters
+  bool faulty() const noexcept { return kind != Kind::none; }
+};
+
+/// A number of a parameter group, by what to call it: "lr", "betas[1] of group 2".
+struct Hyperparameter {
+  std::string name;
+  double value = 0;
+  double as_held = 0;  ///< in the dtype that it is added to; only asked for an eps
+  bool is_eps = false;
+};
+
+struct Before {
+  std::vector<at::Tensor> parameters;  ///< that this optimizer holds
+  std::vector<std::string> names;      ///< of them
+  std::vector<Hyperparameter> hyperparameters;
+  double loss = 0;  ///< 0 where it is not known
+  double lr = ClipRecord::kUnknown;
+};
+
+/// Of one optimizer. Not thread-safe.
+class StepCheck {
+ public:
+  /// `spike_z` 0: no step is refused for its size; else the robust z of the gradient norm from which on it is.
+  StepCheck(const GuardClip& clip, double spike_z);
+
+  /// Looks at all that the optimizer is about to use, in one pass over the gradients, and clips them where nothing is
+  /// wrong. `clip` is what was done to them then; its norm is known in any case where gradients are finite.
+  struct Answer {
+    Finding finding;
+    std::optional<ClipRecord> clip;
+  };
+  Answer before(const Before& step);
+  const AdaptiveClip& adaptive() const noexcept { return adaptive_; }
+  AdaptiveClip& adaptive() noexcept { return adaptive_; }
+
+ private:
+  ClipRecord clip_gradients(const Before& step);
+  Finding spike(const ClipRecord& record);
+
+  GuardClip clip_;
+  double spike_z_;
+  AdaptiveClip adaptive_;
+  detect::Baseline usual_;
+};
+
+/// After the optimizer has written: which of these are not finite? Names are taken from the same places.
+Finding check_result(at::TensorList tensors, const std::vector<std::string>& names);
+/// True where no element of any is NaN or Inf. On the CPU no op is called; elsewhere one synchronisation per
+/// device and dtype.
+bool all_finite(at::TensorList tensors);
+
+}  // namespace guard
+}  // namespace firstfault

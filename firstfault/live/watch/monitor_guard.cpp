@@ -1,0 +1,107 @@
+// The monitor beside a guard: steps that were refused, and replays that are no part of the run.
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <unistd.h>
+
+#include "firstfault/live/watch/monitor.h"
+
+namespace firstfault::watch {
+namespace {
+
+class BorrowedPlaces final : public intercept::Places {
+ public:
+  explicit BorrowedPlaces(intercept::Places& owner) : owner_(owner) {}
+  intercept::PlaceId here(std::int32_t owner, bool with_stack) override { return owner_.here(owner, with_stack); }
+  std::int32_t module_of(intercept::PlaceId place) const override { return owner_.module_of(place); }
+  std::vector<SourceFrame> frames_of(intercept::PlaceId place) override { return owner_.frames_of(place); }
+
+ private:
+  intercept::Places& owner_;
+};
+
+}  // namespace
+
+std::int64_t Monitor::steps() {
+  const std::lock_guard lock(mutex_);
+  return step_;
+}
+
+void Monitor::refused() {
+  const std::lock_guard lock(mutex_);
+  row_.skipped = row_open_ = true;
+}
+
+void Monitor::rolled_back() {
+  const std::lock_guard lock(mutex_);
+  state_steps_.clear();
+}
+
+void Monitor::clipped(double coefficient, const at::Tensor& gradient) {
+  if (!running()) return;
+  const std::lock_guard lock(mutex_);
+  if (!parameters_.has_gradient(gradient)) return;
+  const bool scaled = loss_scale_ > 1 && !amp_checked_;
+  facts_.clipped(coefficient, scaled ? loss_scale_ : StepRow::kUnknown);
+}
+
+std::optional<double> Monitor::pending_loss() {
+  const std::lock_guard lock(mutex_);
+  if (loss_given_) return row_.loss;
+  if (roots_.empty()) return {};
+  double sum = 0;
+  for (const double root : roots_) sum += root;
+  return sum / static_cast<double>(roots_.size());
+}
+
+struct Monitor::Aside {
+  trace::Tracer tracer;
+  bool was_running = false, was_observing = false;
+  explicit Aside(intercept::Places& places) : tracer({}, std::make_unique<BorrowedPlaces>(places)) {}
+};
+
+Monitor::Monitor(const MonitorOptions& options, std::unique_ptr<intercept::Places> places)
+    : options_(options),
+      tracer_({}, std::move(places)),
+      process_(getpid()),
+      began_(std::chrono::steady_clock::now()),
+      recorder_(options.thresholds, options.run_file) {}
+
+Monitor::~Monitor() { close(RunState::complete); }
+
+void Monitor::begin_aside() {
+  if (aside_) return;
+  auto aside = std::make_unique<Aside>(tracer_.places());
+  {
+    std::vector<trace::NamedTensor> named;
+    std::vector<std::string> modules;
+    {
+      const std::lock_guard lock(mutex_);
+      named = named_, modules = modules_;
+    }
+    aside->tracer.set_names(std::move(modules), std::move(named));
+  }
+  aside->was_running = running_.exchange(false);
+  aside->was_observing = aside->was_running && observing_.exchange(false);
+  if (aside->was_observing) intercept::stop_observing();
+  aside_ = std::move(aside);
+  intercept::start_observing(aside_->tracer);
+}
+
+Run Monitor::end_aside(bool died) {
+  if (!aside_) return {};
+  intercept::stop_observing();
+  aside_->tracer.finish(died);
+  Run run = aside_->tracer.run();
+  const auto aside = std::move(aside_);
+  if (aside->was_observing) {
+    tracer_.resume_at(step_);
+    observing_.store(true);
+    intercept::start_observing(*this);
+  }
+  running_.store(aside->was_running);
+  return run;
+}
+
+}  // namespace firstfault::watch

@@ -1,0 +1,1143 @@
+"""Guard for Python: what needs Python objects (hooks on optimizers, closures, the state of functions)."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import os
+import sys
+import types
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from firstfault._clip import _module
+from firstfault._state import (
+    Hyperparameters,
+    OptimizerState,
+    Parts,
+    ProgramState,
+    RandomNumbers,
+    Snapshot,
+    TrainFlags,
+    state_tensors,
+)
+from firstfault._watch import Watch, _named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import torch
+
+    from firstfault._core import Hypothesis, Origin, Run
+
+_POLICIES = ("raise", "skip", "rollback", "warn")
+_MOST_SNAPSHOTS = 16
+_LEARN = 4  # steps in which it is seen what becomes of left-over gradients
+_NAN = float("nan")
+
+
+class TrainingFault(RuntimeError):
+    """A step that must not be made, or skips without end. Nothing that is not finite has been written.
+
+    step: number of the step. kind: "loss", "gradient", "hyperparameter", "spike" or "result". reason: what was found, a
+    sentence. names: the parameters. origin, hypotheses: where it began and why, as far as is known; asked for late, so
+    that they also know of what the watch saw last.
+    """
+
+    def __init__(self, guard: Guard, fault: Fault, why: str) -> None:
+        super().__init__(f"step {fault.step}: {fault.reason}{why}")
+        self._guard, self._fault = guard, fault
+        self.step, self.kind, self.reason, self.names = fault.step, fault.kind, fault.reason, list(fault.names)
+
+    @property
+    def origin(self) -> Origin | None:
+        return self._guard._origin_of(self._fault)
+
+    @property
+    def hypotheses(self) -> list[Hypothesis]:
+        return self._guard.explain()
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        with contextlib.suppress(Exception):
+            if (origin := self.origin) is not None:
+                text += f"\n{origin}"
+        return text
+
+    def __reduce__(self):
+        return RuntimeError, (str(self),)
+
+
+class Fault:
+    """One faulty step, while it is dealt with."""
+
+    def __init__(self, step: int, watch_step: int, finding: Any, held: _Guarded | None, *, written: bool) -> None:
+        self.step = step
+        self.watch_step = watch_step
+        self.kind: str = finding.kind
+        self.reason: str = finding.reason
+        self.names: list[str] = list(finding.names)
+        self.held = held
+        self.written = written
+        self.origins: list[Origin] = []  # of a replay
+        self.exactness: Any = None
+        self.action = ""
+
+
+class _Finding:
+    """As the C++ one, for what only Python sees."""
+
+    def __init__(self, kind: str, reason: str, names: Iterable[str] = ()) -> None:
+        self.kind, self.reason, self.names = kind, reason, list(names)
+
+
+class _Guarded:
+    """One optimizer: what it holds, and what was done to the step that it is making."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, number: int, check: Any, names: dict[int, str]) -> None:
+        self.optimizer = optimizer
+        self.number = number
+        self.check = check
+        self._names = names
+        self.hidden: list[torch.Tensor | None] | None = None  # its gradients, while it must not see them
+        self.copy: OptimizerState | None = None  # from before the step
+        self.evaluations = 0
+        module = type(optimizer).__module__
+        # Of the others it is not known what they write without gradients, or before a closure is called.
+        self.trusted = module.startswith("torch.optim") and not hasattr(optimizer, "_gather_flat_grad")
+        self._sizes: list[int] = []
+        self._eps: dict[tuple, float] = {}
+        self.parameters: list[torch.Tensor] = []
+        self.names: list[str] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Parameters may have joined."""
+        groups = self.optimizer.param_groups
+        sizes = [len(group["params"]) for group in groups]
+        if sizes == self._sizes:
+            return
+        self._sizes = sizes
+        seen: dict[int, torch.Tensor] = {}
+        for group in groups:
+            for parameter in group["params"]:
+                seen.setdefault(id(parameter), parameter)
+        self.parameters = list(seen.values())
+        self.names = [self._names.get(key, f"parameter {i}") for i, key in enumerate(seen)]
+
+    def hyperparameters(self) -> list[tuple[str, float, float, bool]]:
+        """(name, value, value in the dtype it is added to, is an eps)"""
+        numbers = []
+        for index, group in enumerate(self.optimizer.param_groups):
+            of = f" of group {index}" if index else ""
+            for key, value in group.items():
+                if key == "params" or value is None or value is True or value is False:
+                    continue
+                if isinstance(value, (int, float)):
+                    held = self._eps_as_held(value, group) if key == "eps" else value
+                    numbers.append((key + of, value, held, key == "eps"))
+                elif isinstance(value, (tuple, list)):
+                    numbers.extend(
+                        (f"{key}[{i}]{of}", one, one, False)
+                        for i, one in enumerate(value)
+                        if isinstance(one, (int, float))
+                    )
+                elif getattr(value, "numel", lambda: 0)() == 1 and value.device.type == "cpu":
+                    number = float(value)
+                    numbers.append((key + of, number, number, False))
+        return numbers
+
+    def _eps_as_held(self, eps: float, group: Mapping[str, Any]) -> float:
+        import torch
+
+        if group.get("fused") or not group["params"]:  # a fused kernel adds it in float32
+            return eps
+        dtype = group["params"][0].dtype
+        if dtype != torch.float16:
+            return eps
+        if (eps, dtype) not in self._eps:
+            self._eps[eps, dtype] = float(torch.tensor(eps, dtype=dtype))
+        return self._eps[eps, dtype]
+
+    def lr(self) -> float:
+        groups = self.optimizer.param_groups
+        lr = groups[0].get("lr", _NAN) if groups else _NAN
+        return float(lr) if isinstance(lr, (int, float)) else _NAN
+
+    def hide(self) -> None:
+        if self.hidden is None:
+            self.hidden = [parameter.grad for parameter in self.parameters]
+            for parameter in self.parameters:
+                parameter.grad = None
+
+    def show(self) -> None:
+        hidden, self.hidden = self.hidden, None
+        for parameter, gradient in zip(self.parameters, hidden or (), strict=False):
+            parameter.grad = gradient
+
+
+class _Began:
+    """What a step began with, for it to be run again."""
+
+    def __init__(self, guard: Guard, roots: list[Any], batch: tuple) -> None:
+        from torch.utils._pytree import tree_flatten
+
+        live = _module()
+        self.guard = guard
+        self.roots = roots
+        self.leaves, self.spec = tree_flatten(batch)
+        self.where = [i for i, leaf in enumerate(self.leaves) if hasattr(leaf, "untyped_storage")]
+        self.tensors = [self.leaves[i] for i in self.where]
+        self.versions = [_version(tensor) for tensor in self.tensors]
+        self.copies = live.Copies(self.tensors).copies if guard._writes_batch else None
+        self.random = RandomNumbers()
+        self.hyperparameters = Hyperparameters(guard._optimizers())
+        self.flags = TrainFlags(guard._parts.modules)
+        self.program = ProgramState([*roots, *guard._roots()], guard._known())
+        guard._parts.generators = self.program.generators
+        self.buffers = guard._renewed_buffers()
+        self.parameters, self.names = guard._all_parameters()
+        self.optimizer_copies: list[OptimizerState] = []  # of those that have written in this step
+        self.unsaved = False  # an optimizer has written, and there is no copy from before it
+        self._begin_gradients()
+
+    def _begin_gradients(self) -> None:
+        gradients = [parameter.grad for parameter in self.parameters]
+        self.left, self.left_versions, self.left_copies = None, None, None
+        if all(gradient is None for gradient in gradients):
+            return
+        if self.guard._gradient_habit == "in place":
+            self.left_copies = _module().Copies(gradients).copies
+        elif self.guard._gradient_habit == "learning":
+            self.left = gradients
+            self.left_versions = [None if g is None else _version(g) for g in gradients]
+
+    def end_gradients(self) -> None:
+        """See whether the step drops what was left over, as ``zero_grad()`` does, or writes into it."""
+        if self.left is None:
+            return
+        for parameter, gradient, version in zip(self.parameters, self.left, self.left_versions, strict=True):
+            if gradient is not None and parameter.grad is gradient and _version(gradient) != version:
+                self.guard._gradient_habit = "in place"
+        if self.guard._gradient_habit == "learning":
+            self.guard._learnt += 1
+            if self.guard._learnt >= _LEARN:
+                self.guard._gradient_habit = "replaced"
+        self.left = None
+
+    def state(self) -> Any:
+        """As the C++ side takes it."""
+        live = _module()
+        state = live.StepState()
+        state.set_batch(self.copies if self.copies is not None else self.tensors)
+        written = [i for i, t in enumerate(self.tensors) if _version(t) != self.versions[i]]
+        if written:
+            self.guard._writes_batch = True
+        state.batch_intact = self.copies is not None or not written
+        state.set_parameters(self.parameters, self.names)
+        if self.left_copies is not None:
+            state.set_gradients(self.left_copies)
+        elif self.left is not None:
+            state.set_gradients(self._left_gradients(state))
+        state.buffers = self.buffers
+        state.random = self.random.torch
+        return state
+
+    def _left_gradients(self, state: Any) -> list[torch.Tensor | None]:
+        import torch
+
+        result: list[torch.Tensor | None] = []
+        for parameter, gradient, version in zip(self.parameters, self.left, self.left_versions, strict=True):
+            if gradient is not None and _version(gradient) != version:
+                if parameter.grad is gradient:
+                    self.guard._gradient_habit = "in place"
+                    state.gradients_intact = False
+                # Most likely it was set to 0 first, in place.
+                gradient = torch.zeros_like(gradient)
+            result.append(gradient)
+        return result
+
+
+class _Program:
+    """The program's side of a replay."""
+
+    def __init__(self, guard: Guard, began: _Began, call: Callable[[tuple], Any], writes: set[int]) -> None:
+        self.guard, self.began, self.call, self.writes = guard, began, call, writes
+        self.after = self._now()
+
+    def _now(self) -> tuple:
+        guard = self.guard
+        return (
+            ProgramState([*self.began.roots, *guard._roots()], guard._known()),
+            Hyperparameters(guard._optimizers()),
+            TrainFlags(guard._parts.modules),
+            RandomNumbers(),
+        )
+
+    def restore(self) -> None:
+        for copy in self.began.optimizer_copies:
+            copy.restore()
+        self.began.program.restore()
+        self.began.hyperparameters.restore()
+        self.began.flags.restore()
+        self.began.random.restore_others()
+
+    def run(self, batch: list[torch.Tensor], write: bool) -> torch.Tensor | None:
+        from torch.utils._pytree import tree_unflatten
+
+        leaves = list(self.began.leaves)
+        for place, tensor in zip(self.began.where, batch, strict=True):
+            leaves[place] = tensor
+        guard = self.guard
+        guard._replay = self
+        try:
+            with _in_eager():
+                return _tensor_of(self.call(tree_unflatten(leaves, self.began.spec)))
+        finally:
+            guard._replay = None
+            guard._show_all()
+
+    def resume(self) -> None:
+        for copy in self.began.optimizer_copies:
+            copy.restore()
+        program, hyperparameters, flags, random = self.after
+        program.restore()
+        hyperparameters.restore()
+        flags.restore()
+        random.restore_others()
+
+
+class Replayer:
+    """Runs the faulty step again, as often as wanted. After ``close()`` the run is as if nothing had happened.
+
+    ``run()`` takes one change: ``batch``, a function from the list of the batch's tensors to another one; ``begin`` and
+    ``end``, called right before and after the step, with everything as it was when the step began;
+    ``writes_parameters`` where ``begin`` does. Gives a result with ``finite``, ``bad``, ``loss``, the bits of loss and
+    gradients, ``origins``, ``threw`` and ``error``.
+    """
+
+    def __init__(self, guard: Guard, fault: Fault, live: Any, step: Any, began: _Began) -> None:
+        self.guard, self.fault, self.step, self.began = guard, fault, step, began
+        self._live = live
+
+    def run(
+        self,
+        name: str = "",
+        *,
+        batch: Callable[[list], list] | None = None,
+        begin: Callable[[], None] | None = None,
+        end: Callable[[], None] | None = None,
+        writes_parameters: bool = False,
+    ) -> Any:
+        return self._live.run(name, batch, begin, end, writes_parameters)
+
+    def verify(self, n: int = 2) -> Any:
+        """The unchanged replay ``n`` times: ``exact``, ``deterministic``, ``replays``, ``failed``, ``why``."""
+        return self._live.verify(self.step, n)
+
+    @property
+    def replays(self) -> int:
+        return self._live.replays
+
+    def close(self) -> None:
+        self._live.close()
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _in_eager() -> contextlib.AbstractContextManager:
+    """What is compiled runs as it was written, so that its ops can be seen."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.compiler.set_stance("force_eager")
+
+
+def _tensor_of(result: Any) -> torch.Tensor | None:
+    """The loss in what a step function gives back."""
+    import torch
+
+    if isinstance(result, dict):
+        result = result.get("loss")
+    elif isinstance(result, (tuple, list)) and result:
+        result = result[0]
+    elif not isinstance(result, (torch.Tensor, int, float)) and hasattr(result, "loss"):
+        result = result.loss
+    if isinstance(result, (int, float)) and not isinstance(result, bool):
+        return torch.tensor(float(result), dtype=torch.float64)
+    return result if isinstance(result, torch.Tensor) and result.numel() == 1 else None
+
+
+def _calls_step(function: Any) -> bool:
+    """Whether a function's own code calls something named ``step``, as far as can be read."""
+    while hasattr(function, "func") and hasattr(function, "keywords"):
+        function = function.func
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None:
+        code = getattr(type(function).__call__, "__code__", None)
+    todo, seen = [code], set()
+    while todo:
+        one = todo.pop()
+        if not isinstance(one, types.CodeType) or one in seen:
+            continue
+        seen.add(one)
+        if "step" in one.co_names:
+            return True
+        todo.extend(one.co_consts)
+    return False
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    try:
+        parameter = inspect.signature(type(optimizer).step).parameters.get("closure")
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.default is inspect.Parameter.empty
+
+
+class Guard:
+    """Keeps faulty steps out of the parameters: refuses, skips or rolls back, and writes down what it did.
+
+    model, optimizer: as for :func:`firstfault.watch`; None for the optimizer is not possible here.
+    on_fault: "raise" (TrainingFault), "skip", "rollback" or "warn" (the step is made all the same).
+    max_norm, norm_type, adaptive, clip_value, clip_factor: how gradients are clipped right before the optimizer takes
+        them: by global norm; by :class:`AdaptiveClip`, with max_norm as its ceiling; by value; by unit. One of them.
+    max_consecutive_skips: so many skips in a row; then ``after_skips``: "raise" or "rollback".
+    max_rollbacks: so many without making good what the first one lost; then TrainingFault.
+    spike: a robust z; a gradient norm so far above the usual one is a faulty step as well. None: it is not.
+    undo: "snapshot": what an optimizer's own arithmetic breaks is undone from the last snapshot, and the steps since
+        are lost; "step": from a copy per step.
+    snapshot_every, snapshot_bytes: how often, and how much memory they may take; older ones are kept further apart.
+    scheduler, scaler: rolled back too. Steps that the scaler leaves out are its own business.
+    calls_step: whether the function given to ``step()`` calls ``optimizer.step()`` itself. None: it is looked at.
+    accumulate: where it does not: calls of ``step()`` per optimizer step.
+    replays: unchanged replays of a faulty step whose origin the watch has not seen; 0: none.
+    watch: a running :class:`Watch`; else one is made from run_file, level and the thresholds, and closed with it.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | Iterable[torch.nn.Module] | Mapping[str, torch.nn.Module],
+        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],
+        *,
+        on_fault: str = "raise",
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        adaptive: bool | float = False,
+        clip_value: float | None = None,
+        clip_factor: float | None = None,
+        max_consecutive_skips: int = 10,
+        after_skips: str = "raise",
+        max_rollbacks: int = 3,
+        spike: float | None = None,
+        undo: str = "snapshot",
+        snapshot_every: int = 100,
+        snapshot_bytes: int = 2**30,
+        scheduler: Any = None,
+        scaler: Any = None,
+        calls_step: bool | None = None,
+        accumulate: int = 1,
+        replays: int = 2,
+        watch: Watch | None = None,
+        run_file: str | os.PathLike | bool | None = None,
+        level: str | None = None,
+        threshold_vanishing: float = 1e-6,
+        threshold_exploding: float = 1e3,
+    ) -> None:
+        _check_choices(on_fault, after_skips, undo)
+        if sum((bool(adaptive) or max_norm is not None, clip_value is not None, clip_factor is not None)) > 1:
+            raise ValueError("firstfault.guard: clip by norm, by value or by unit, not by several")
+        if snapshot_every < 1 or accumulate < 1:
+            raise ValueError("firstfault.guard: snapshot_every and accumulate take numbers from 1 on")
+        models = _named(model, "model")
+        optimizers = [one for _, one in _named(optimizer, "optimizer")]
+        _check_optimizers(optimizers)
+        self._own_watch = watch is None
+        self.watch = watch or Watch(
+            model,
+            optimizer,
+            run_file=run_file,
+            level=level,
+            threshold_vanishing=threshold_vanishing,
+            threshold_exploding=threshold_exploding,
+        )
+        live = _module()
+        self._process = os.getpid()
+        self._on_fault = on_fault
+        self._policy = live.Policy(on_fault, int(max_consecutive_skips), after_skips, int(max_rollbacks))
+        self._undo = undo
+        self._snapshot_every, self._snapshot_bytes = int(snapshot_every), int(snapshot_bytes)
+        self._scaler, self._accumulate, self._calls_step = scaler, int(accumulate), calls_step
+        self._replays = int(replays)
+        stateful = [one for one in (*_listed(scheduler), scaler) if one is not None]
+        self._parts = Parts([one for _, one in models], optimizers, stateful)
+        names = {id(p): f"{name}.{path}" for name, one in models for path, p in one.named_parameters()}
+        self._names = names
+        arguments = (
+            float(max_norm or 0),
+            bool(adaptive),
+            float(adaptive) if adaptive and adaptive is not True else 3.0,
+            float(clip_value or 0),
+            float(clip_factor or 0),
+            float(norm_type),
+            float(spike or 0),
+        )
+        self._clips = any(arguments[i] for i in (0, 1, 3, 4))
+        self._held = {id(one): _Guarded(one, i, live.StepCheck(*arguments), names) for i, one in enumerate(optimizers)}
+        self._step = 0
+        self._active = False
+        self._began: _Began | None = None
+        self._in_step = False
+        self._fault: Fault | None = None
+        self._again: Fault | None = None  # a batch is to be handed out once more for it
+        self._replay: _Program | None = None
+        self._loss: float | None = None
+        self._last_loss: torch.Tensor | None = None
+        self._bad_loss = False
+        self._steps_seen = 0  # of optimizers, in this call of step()
+        self._pending = 0
+        self._gradient_habit, self._learnt, self._writes_batch, self._copy_first = "learning", 0, False, False
+        self._self_stepping: dict[int, bool] = {}
+        self._buffers: Any = None
+        self._buffer_list: list[torch.Tensor] = []
+        self._parameters: tuple[list, list] | None = None
+        self._snapshots: list[Snapshot] = []
+        self._said: set[str] = set()
+        self._handles: list = []
+        self._own_hooks: dict[int, tuple] = {}
+        self.actions: list[dict[str, Any]] = []
+        for optimizer_ in optimizers:
+            self._hook(optimizer_)
+
+    # -- life cycle
+
+    def start(self) -> Guard:
+        """Begin; ``guard()`` and ``with`` do it."""
+        if self._own_watch:
+            self.watch.start()
+        self._renewed_buffers()
+        self._active = True
+        return self
+
+    def close(self, state: str = "complete") -> None:
+        """Take the hooks away and close the guard's own watch."""
+        if os.getpid() != self._process:
+            return
+        self._active = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._snapshots.clear()
+        self._began = None
+        if self._own_watch:
+            self.watch.close(state)
+
+    def __enter__(self) -> Guard:
+        return self if self._active else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        self.close("complete" if error is None else "died")
+
+    def _hook(self, optimizer: torch.optim.Optimizer) -> None:
+        before = optimizer.register_step_pre_hook(self._before)
+        first = optimizer.register_step_post_hook(self._after)
+        last = optimizer.register_step_post_hook(self._settle)
+        self._handles += [before, first, last]
+        self._own_hooks[id(optimizer)] = (before.id, first.id, last.id)
+        self._order(optimizer)
+
+    def _order(self, optimizer: torch.optim.Optimizer) -> None:
+        """Be the last to look before a step, the first and the last after it. Not from inside a hook."""
+        before, first, last = self._own_hooks[id(optimizer)]
+        pre, post = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+        if next(reversed(pre)) != before:
+            pre.move_to_end(before)
+        if next(iter(post)) != first:
+            post.move_to_end(first, last=False)
+        if next(reversed(post)) != last:
+            post.move_to_end(last)
+
+    @property
+    def running(self) -> bool:
+        return self._active and os.getpid() == self._process
+
+    # -- the loop
+
+    def step(self, train_step: Callable[..., Any], *batch: Any) -> Any:
+        """Make one step: call ``train_step(*batch)`` and, unless it does so itself, ``optimizer.step()``.
+
+        ``train_step``: zero_grad, forward, backward; returns the loss (or a tuple or dict that begins with it). It may
+        be called again, so what it does beyond that is done again: numbers, containers and generators that it holds are
+        put back, files and loaders are not. Gives what it returned.
+        """
+        if not self.running or self._in_step:
+            return train_step(*batch)
+        self._begin([train_step], batch)
+        self._in_step, self._steps_seen = True, 0
+        try:
+            result = self._call(train_step, batch)
+        except BaseException:
+            self._show_all()
+            self._began = None
+            raise
+        finally:
+            self._in_step = False
+        fault, self._fault = self._fault, None
+        if fault is None:
+            self._end_step()
+        else:
+            self._handle(fault, lambda again: self._call(train_step, again))
+        return result
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Hand out the batches of a loader, for a loop whose body stays as it is.
+
+        Where a step is refused and the watch has not seen why, its batch is handed out once more, with the same random
+        numbers, buffers and gradients, only to find the origin: the optimizer does not write then either. What the loop
+        does beside is done twice for it.
+        """
+        for batch in loader:
+            if self.running:
+                self._begin([], (batch,))
+            yield batch
+            fault, self._again = self._again, None
+            if fault is not None:
+                yield from self._once_more(fault)
+
+    def _once_more(self, fault: Fault) -> Iterator[Any]:
+        began = self._began
+        if began is None or not self.running:
+            return self._apply(fault)
+        from torch.utils._pytree import tree_unflatten
+
+        program = _Program(self, began, lambda _: None, set())
+        gradients = [parameter.grad for parameter in began.parameters]
+        buffers = _module().Copies(self._buffer_list)
+        state = began.state()
+        program.restore()
+        began.buffers.restore()
+        began.random.restore()
+        for parameter in began.parameters:
+            parameter.grad = None
+        leaves = list(began.leaves)
+        for place, tensor in zip(began.where, _module().Copies(began.tensors).copies, strict=True):
+            leaves[place] = tensor
+        del state
+        self._replay, stance = program, _in_eager()
+        origins: list[Origin] = []
+        self.watch._live.begin_aside()
+        try:
+            with stance:
+                yield tree_unflatten(leaves, began.spec)[0]
+        finally:
+            origins = self.watch._live.end_aside(False).origins
+            self._replay = None
+            self._show_all()
+            for parameter, gradient in zip(began.parameters, gradients, strict=True):
+                parameter.grad = gradient
+            buffers.restore()
+            program.resume()
+            program.after[3].restore()
+        fault.origins = origins
+        self._apply(fault)
+
+    def _call(self, train_step: Callable[..., Any], batch: tuple) -> Any:
+        optimizers = self._parts.optimizers
+        calls = self._steps_itself(train_step)
+        if not calls and len(optimizers) == 1 and _needs_closure(optimizers[0]):
+            result: list[Any] = []
+
+            def closure() -> Any:
+                result.append(train_step(*batch))
+                return _tensor_of(result[-1])
+
+            optimizers[0].step(closure)
+            if self._replay is None:
+                self._last_loss = _tensor_of(result[0]) if result else None
+            return result[0] if result else None
+        before = self._steps_seen
+        result_ = train_step(*batch)
+        loss = _tensor_of(result_)
+        self._loss = None if loss is None else float(loss.detach())
+        if self._replay is None:
+            self._last_loss = loss
+        if self._steps_seen > before and not calls:
+            self._self_stepping[_key(train_step)] = calls = True
+        if not calls:
+            self._make_step()
+        elif self._loss is not None and not math.isfinite(self._loss) and self._replay is None:
+            self._late_loss()
+        self._loss = None
+        return result_
+
+    def _steps_itself(self, train_step: Callable[..., Any]) -> bool:
+        if self._calls_step is not None:
+            return self._calls_step
+        key = _key(train_step)
+        if key not in self._self_stepping:
+            if len(self._self_stepping) > 64:
+                self._self_stepping.clear()
+            self._self_stepping[key] = _calls_step(train_step)
+        return self._self_stepping[key]
+
+    def _make_step(self) -> None:
+        """The optimizers' steps, for a function that leaves them to the guard."""
+        if self._replay is None:
+            self._pending += 1
+            if self._loss is not None and not math.isfinite(self._loss):
+                self._bad_loss = True
+            if self._pending < self._accumulate:
+                return
+            self._pending = 0
+        for optimizer in self._parts.optimizers:
+            if self._scaler is not None:
+                self._scaler.step(optimizer)
+            else:
+                optimizer.step()
+        if self._scaler is not None:
+            self._scaler.update()
+
+    def _late_loss(self) -> None:
+        """The loss came back not finite from a function that made the step itself."""
+        if self._fault is not None:
+            return
+        reason = f"the loss is {self._loss}"
+        if self._steps_seen == 0:  # of a micro-batch, or the scaler left the step out
+            self._bad_loss = self._scaler is None
+            return
+        held = next(iter(self._held.values()))
+        self._note(_Finding("loss", reason), held, written=True)
+
+    # -- around an optimizer's step
+
+    def _before(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> tuple | None:
+        held = self._held.get(id(optimizer))
+        if held is None or not self.running:
+            return None
+        held.refresh()
+        self._steps_seen += 1
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if self._replay is not None:
+            self._before_in_replay(held)
+            return None if not callable(closure) else self._with_closure(held, closure, args, kwargs)
+        held.copy = None
+        if self._steps_seen > 1 and self._in_step:
+            self._copy_first = True  # from now on; this time what was written before is not known
+            if self._began is not None and not self._began.optimizer_copies:
+                self._began.unsaved = True
+        if self._undo == "step" or self._copy_first or (callable(closure) and not held.trusted):
+            held.copy = OptimizerState(optimizer)
+        if callable(closure):
+            return self._with_closure(held, closure, args, kwargs)
+        faulty = self._look(held)
+        if not faulty and not self._snapshots and self._began is None and self._step == 0:
+            self._take_snapshot()
+        return None
+
+    def _look(self, held: _Guarded, loss: float | None = None) -> bool:
+        """Check what the optimizer is about to use, and clip; True: it must not."""
+        if self._left_to_scaler(held.optimizer):
+            return False
+        if loss is None:
+            loss = self._known_loss()
+        finding, clip = held.check.before(held.parameters, held.names, held.hyperparameters(), loss, held.lr())
+        if finding:
+            self._note(finding, held, written=False)
+            if self._on_fault == "warn":
+                return False
+            if held.copy is None:
+                held.copy = OptimizerState(held.optimizer)
+            held.hide()
+            self.watch._live.refused()
+            return True
+        if clip is not None and clip.clipped:
+            self._record_clip(clip)
+        return False
+
+    def _left_to_scaler(self, optimizer: torch.optim.Optimizer) -> bool:
+        """A fused optimizer skips by itself where the scaler found Inf; its gradients are still scaled."""
+        import torch
+
+        found = getattr(optimizer, "found_inf", None)
+        if found is None:
+            return False
+        if float(found) > 0:
+            return True
+        scale = getattr(optimizer, "grad_scale", None)
+        if scale is not None and self._clips:
+            gradients = [p.grad for p in self._held[id(optimizer)].parameters if p.grad is not None]
+            with torch.no_grad():
+                torch._foreach_mul_(gradients, 1.0 / float(scale))
+            optimizer.grad_scale = torch.ones_like(scale)
+        return False
+
+    def _known_loss(self) -> float:
+        """0 where it is not known."""
+        bad, self._bad_loss = self._bad_loss, False
+        if bad:
+            return _NAN
+        if self._loss is not None:
+            return self._loss
+        if self._scaler is not None:  # what backward() was called on is scaled
+            return 0.0
+        pending = self.watch._live.pending_loss()
+        return 0.0 if pending is None else pending
+
+    def _with_closure(self, held: _Guarded, closure: Callable, args: tuple, kwargs: dict) -> tuple:
+        held.evaluations = 0
+
+        def checked(*given: Any, **named: Any) -> Any:
+            if held.hidden is not None:
+                held.hidden = None  # of an evaluation before: this one makes its own
+            result = closure(*given, **named)
+            held.evaluations += 1
+            if self._replay is not None:
+                self._look_in_replay(held)
+                return result
+            loss = _tensor_of(result)
+            value = 0.0 if loss is None else float(loss.detach())
+            if self._fault is None or self._fault.held is not held:
+                self._look(held, value)
+                if self._fault is not None and held.evaluations > 1:
+                    self._fault.written = True
+            elif self._on_fault != "warn":
+                held.hide()
+            return result
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": checked}
+        return (args[0], checked, *args[2:]), kwargs
+
+    def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        held = self._held.get(id(optimizer))
+        if held is None or not self.running:
+            return
+        if held.hidden is not None:
+            held.show()
+            if held.copy is not None:
+                held.copy.restore()
+            return
+        if self._replay is not None:
+            return
+        if self._began is not None:
+            if held.copy is not None:
+                self._began.optimizer_copies.append(held.copy)
+            else:
+                self._began.unsaved = True
+        if self._fault is not None and self._fault.held is held:
+            return
+        tensors, what = state_tensors(optimizer)
+        names = held.names + [f"{key} of {self._names.get(id(p), 'a parameter')}" for key, p in what]
+        finding = _module().check_after(held.parameters + tensors, names)
+        if finding:
+            self._note(finding, held, written=True)
+
+    def _settle(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """After everybody's hooks: where no ``step()`` is around the optimizer's, a fault is dealt with here."""
+        if not self.running or self._in_step or self._replay is not None or id(optimizer) not in self._held:
+            return
+        fault, self._fault = self._fault, None
+        if fault is None:
+            self._end_step()
+        elif self._began is not None and self._replays and not fault.written and self._origin_of(fault) is None:
+            self._again = fault  # batches() hands it out once more
+        else:
+            self._apply(fault)
+
+    def _note(self, finding: Any, held: _Guarded, *, written: bool) -> None:
+        if self._fault is None:
+            self._fault = Fault(self._step, self.watch._live.steps(), finding, held, written=written)
+
+    def _show_all(self) -> None:
+        for held in self._held.values():
+            if held.hidden is not None:
+                held.show()
+
+    # -- in replays
+
+    def _before_in_replay(self, held: _Guarded) -> None:
+        if held.number in self._replay.writes:
+            return
+        held.copy = None if held.trusted else OptimizerState(held.optimizer)
+        held.hide()
+
+    def _look_in_replay(self, held: _Guarded) -> None:
+        gradients = [p.grad for p in held.parameters if p.grad is not None]
+        if held.number not in self._replay.writes or _module().check_after(gradients, []):
+            held.hide()
+
+    # -- faults
+
+    def _handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
+        try:
+            if self._replays and self._origin_of(fault) is None:
+                replayer = self.replayer(fault, call)
+                if replayer is not None:
+                    with contextlib.closing(replayer):
+                        fault.exactness = replayer.verify(self._replays)
+                        fault.origins = list(fault.exactness.origins)
+        except Exception as error:  # the guard's own failure is no reason to end the training
+            self._warn(f"step {fault.step} could not be replayed: {error}")
+        self._apply(fault)
+
+    def replayer(self, fault: Fault, call: Callable[[tuple], Any]) -> Replayer | None:
+        """None where the state before the step is not to be had: the optimizer wrote, and there is no copy."""
+        began = self._began
+        if began is None or began.unsaved or self._on_fault == "warn":
+            return None
+        live = _module()
+        held = fault.held
+        write = fault.written or fault.kind == "hyperparameter" or bool(began.optimizer_copies)
+        if write and held.copy is not None and all(one is not held.copy for one in began.optimizer_copies):
+            began.optimizer_copies.append(held.copy)
+        state = began.state()
+        tensors = [tensor for one in began.optimizer_copies for tensor in one._tensors]
+        state.written = live.Copies(tensors)
+        writes = {self._held[id(one.optimizer)].number for one in began.optimizer_copies}
+        if not fault.written and fault.kind != "hyperparameter":
+            writes.discard(held.number)
+        step = state.result_now(self._last_loss, fault.written)
+        program = _Program(self, began, call, writes)
+        bound = live.Replayer(program, state, self.watch._live, write)
+        return Replayer(self, fault, bound, step, began)
+
+    def _apply(self, fault: Fault) -> None:
+        held = fault.held
+        copy = held.copy if held is not None else None
+        usable = self._usable_snapshot()
+        fault.action = self._policy.faulty(
+            fault.written, copy is not None, usable is not None, 0 if usable is None else self._step - usable.step
+        )
+        lost = 0
+        if fault.action == "warn":
+            self._warn(f"step {fault.step}: {fault.reason}; the step was made all the same")
+        elif fault.action == "rollback":
+            lost = self._roll_back(usable)
+        elif fault.written:
+            if copy is not None:
+                copy.restore()
+            elif usable is not None:
+                lost = self._roll_back(usable)
+        if fault.action in ("skip", "stop") and not lost and self._buffers is not None:
+            self._buffers.restore()
+        entry = {"step": fault.step, "action": fault.action, "kind": fault.kind, "reason": fault.reason}
+        if fault.written and fault.action != "warn":
+            entry["undone"] = "snapshot" if copy is None or fault.action == "rollback" else "copy"
+        if lost or fault.action == "rollback":
+            entry["snapshot"], entry["lost"] = self._snapshots[-1].step if self._snapshots else None, lost
+        self.actions.append(entry)
+        if held is not None:
+            held.copy = None
+        self._began = None
+        self._step += 1
+        if fault.action == "stop":
+            raise TrainingFault(self, fault, self._why_stopped(fault))
+
+    def _why_stopped(self, fault: Fault) -> str:
+        if self._on_fault == "raise":
+            return ""
+        if self._policy.skips_in_a_row:
+            return f", after {self._policy.skips_in_a_row} steps in a row were skipped"
+        if self._policy.rollbacks:
+            return f", after {self._policy.rollbacks} rollbacks that led to the same place"
+        return ", and there is no snapshot to roll back to" if fault.written or self._on_fault == "rollback" else ""
+
+    def _warn(self, text: str) -> None:
+        if len(self._said) < 10 and text not in self._said:
+            self._said.add(text)
+            warnings.warn(f"firstfault.guard: {text}", RuntimeWarning, stacklevel=4)
+
+    def _origin_of(self, fault: Fault) -> Origin | None:
+        if fault.origins:
+            return fault.origins[0]
+        for origin in self.watch.run().origins:
+            if origin.sink and origin.step >= fault.watch_step:
+                return origin
+        return None
+
+    # -- snapshots
+
+    def _usable_snapshot(self) -> Snapshot | None:
+        if not self._snapshots:
+            return None
+        # One that was gone back to already and led to the same place is given up where there is an older one.
+        if self._policy.rollbacks and len(self._snapshots) > 1:
+            return self._snapshots[-2]
+        return self._snapshots[-1]
+
+    def _roll_back(self, snapshot: Snapshot) -> int:
+        del self._snapshots[self._snapshots.index(snapshot) + 1 :]
+        snapshot.restore()
+        self.watch._live.rolled_back()
+        return self._step - snapshot.step
+
+    def _take_snapshot(self) -> None:
+        self._snapshots.append(Snapshot(self._step, self._parts))
+        while len(self._snapshots) > 1 and (
+            len(self._snapshots) > _MOST_SNAPSHOTS or sum(one.bytes for one in self._snapshots) > self._snapshot_bytes
+        ):
+            steps = [one.step for one in self._snapshots]
+            del self._snapshots[_module().snapshot_to_drop(steps, self._step)]
+        if self._snapshots[0].bytes > self._snapshot_bytes:
+            self._snapshots.clear()
+            self._warn("a single snapshot is larger than snapshot_bytes; there is nothing to roll back to")
+
+    # -- steps
+
+    def _begin(self, roots: list[Any], batch: tuple) -> None:
+        self._show_all()
+        self._fault = self._again = None
+        for optimizer in self._parts.optimizers:
+            self._order(optimizer)
+        if not self._snapshots and self._step == 0:
+            self._take_snapshot()
+        self._began = _Began(self, roots, batch)
+
+    def _end_step(self) -> None:
+        """Of a step in which nothing was wrong."""
+        if self._began is not None:
+            self._began.end_gradients()
+            self._began = None
+        self._policy.healthy()
+        self._step += 1
+        for held in self._held.values():
+            held.copy = None
+        if self._step % self._snapshot_every == 0:
+            self._take_snapshot()
+        if not self._in_step and self._buffers is not None:
+            self._renewed_buffers()
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        return self._parts.optimizers
+
+    def _roots(self) -> list[Any]:
+        """Where state may hide beside the step function: hooks, scheduler, scaler."""
+        roots: list[Any] = list(self._parts.stateful)
+        for optimizer in self._parts.optimizers:
+            own = self._own_hooks[id(optimizer)]
+            tables = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+            for table in tables:
+                roots.extend(
+                    hook
+                    for key, hook in table.items()
+                    if key not in own and getattr(hook, "__self__", None) is not self.watch
+                )
+        roots.extend(self._parts.models)
+        return roots
+
+    def _known(self) -> set[int]:
+        """What is saved in another way, or must be left alone."""
+        known = {id(self), id(self.watch)}
+        known.update(id(optimizer) for optimizer in self._parts.optimizers)
+        known.update(id(tensor) for tensor in self._all_parameters()[0])
+        known.update(id(tensor) for tensor in self._buffer_list)
+        if self._began is not None:
+            known.update(id(tensor) for tensor in self._began.tensors)
+        return known
+
+    def _all_parameters(self) -> tuple[list[torch.Tensor], list[str]]:
+        """Of models and optimizers, each once."""
+        if self._parameters is None or self._step % 64 == 0:
+            seen: dict[int, torch.Tensor] = {}
+            for module in self._parts.modules:
+                for parameter in module._parameters.values():
+                    if parameter is not None:
+                        seen.setdefault(id(parameter), parameter)
+            for held in self._held.values():
+                held.refresh()
+                for parameter in held.parameters:
+                    seen.setdefault(id(parameter), parameter)
+            names = [self._names.get(key, f"parameter {i}") for i, key in enumerate(seen)]
+            self._parameters = list(seen.values()), names
+        return self._parameters
+
+    def _renewed_buffers(self) -> Any:
+        """Copies of the buffers as they are now; only what was written is copied again."""
+        buffers = self._parts.buffers()
+        if self._buffers is None or [id(b) for b in buffers] != [id(b) for b in self._buffer_list]:
+            self._buffer_list = buffers
+            self._buffers = _module().Copies(buffers)
+        else:
+            self._buffers.renew()
+        return self._buffers
+
+    # -- answers
+
+    def _record_clip(self, clip: Any) -> None:
+        self.actions.append(
+            {
+                "step": self._step,
+                "action": "clip",
+                "norm": clip.norm,
+                "limit": clip.limit,
+                "coefficient": clip.coefficient,
+                "angle": clip.angle,
+                "length": clip.step,
+                "largest": [(share.name, share.share) for share in clip.largest],
+            }
+        )
+
+    def run(self) -> Run:
+        """What the watch recorded so far."""
+        return self.watch.run()
+
+    def explain(self) -> list[Hypothesis]:
+        """Why steps were faulty, best first."""
+        return self.watch.explain()
+
+    @property
+    def steps(self) -> int:
+        """That were attempted."""
+        return self._step
+
+    def __repr__(self) -> str:
+        counts: dict[str, int] = {}
+        for one in self.actions:
+            counts[one["action"]] = counts.get(one["action"], 0) + 1
+        done = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no action"
+        return f"<firstfault.Guard on_fault={self._on_fault!r}, {self._step} steps, {done}>"
+
+
+def _key(function: Any) -> int:
+    return id(getattr(getattr(function, "__func__", function), "__code__", type(function)))
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _check_choices(on_fault: str, after_skips: str, undo: str) -> None:
+    if on_fault not in _POLICIES:
+        raise ValueError(f"firstfault.guard: on_fault is {on_fault!r}; it takes {', '.join(map(repr, _POLICIES))}")
+    if after_skips not in ("raise", "rollback"):
+        raise ValueError(f"firstfault.guard: after_skips is {after_skips!r}; it takes 'raise' or 'rollback'")
+    if undo not in ("snapshot", "step"):
+        raise ValueError(f"firstfault.guard: undo is {undo!r}; it takes 'snapshot' or 'step'")
+
+
+def _check_optimizers(optimizers: list[Any]) -> None:
+    if not optimizers:
+        raise TypeError("firstfault.guard: it needs the optimizer whose steps it guards")
+    for optimizer in optimizers:
+        if not hasattr(optimizer, "register_step_pre_hook"):
+            raise TypeError(
+                f"firstfault.guard: {type(optimizer).__name__} is no torch.optim.Optimizer: its step has no hooks, so "
+                "that nothing can be kept out of it; derive it from torch.optim.Optimizer"
+            )
+
+
+def guard(model: Any, optimizer: Any, **options: Any) -> Guard:
+    """A new :class:`Guard` that is running, to be used as ``with firstfault.guard(model, optimizer) as g``.
+
+    For the options see :class:`Guard`.
+    """
+    return Guard(model, optimizer, **options).start()

@@ -1,0 +1,443 @@
+"""What a step depends on beyond parameters: optimizer state, random numbers, and what the program's functions hold."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import random
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from firstfault._clip import _module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import torch
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_MOST_OBJECTS = 512  # looked at in one walk
+_MOST_ITEMS = 1024  # of a list: beyond, only what is added to it can be taken away again
+_MOST_BYTES = 64 * 2**20  # of tensors that functions hold
+
+
+class OptimizerState:
+    """Parameters, state and hyperparameters of an optimizer; ``restore()`` puts all of it back, in place."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, *, parameters: bool = True) -> None:
+        self.optimizer = optimizer
+        self.groups = Hyperparameters([optimizer])
+        self.members = [list(group["params"]) for group in optimizer.param_groups]
+        tensors = [p for members in self.members for p in members] if parameters else []
+        self._state = [(p, _taken_apart(entry, tensors)) for p, entry in dict(optimizer.state).items()]
+        self._tensors = tensors
+        self.copies = _module().Copies(tensors)
+
+    def restore(self) -> int:
+        """Give how many tensors held other values."""
+        written = self.copies.restore()
+        self.groups.restore()
+        state = self.optimizer.state
+        for parameter in [p for p in state if all(p is not known for known, _ in self._state)]:
+            del state[parameter]
+        for parameter, entry in self._state:
+            rebuilt = _put_together(entry, self._tensors)
+            known = state.get(parameter)
+            if isinstance(known, dict) and isinstance(rebuilt, dict):
+                known.clear()
+                known.update(rebuilt)
+            else:
+                state[parameter] = rebuilt
+        return written
+
+    @property
+    def bytes(self) -> int:
+        return self.copies.bytes
+
+
+class _At:
+    """Stands for a tensor in a structure: its place in a list."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+def _taken_apart(value: Any, tensors: list[torch.Tensor]) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return _At(len(tensors) - 1)
+    if isinstance(value, dict):
+        return {key: _taken_apart(one, tensors) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_taken_apart(one, tensors) for one in value]
+    if isinstance(value, tuple):
+        return tuple(_taken_apart(one, tensors) for one in value)
+    return value if isinstance(value, _PLAIN) else copy.deepcopy(value)
+
+
+def _put_together(value: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(value, _At):
+        return tensors[value.place]
+    if isinstance(value, dict):
+        return {key: _put_together(one, tensors) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_put_together(one, tensors) for one in value]
+    if isinstance(value, tuple):
+        return tuple(_put_together(one, tensors) for one in value)
+    return value if isinstance(value, _PLAIN) else copy.deepcopy(value)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list[str]]:
+    """Floating-point tensors in an optimizer's state, and what each is: "exp_avg of"."""
+    import torch
+
+    tensors, names = [], []
+    for parameter, entry in optimizer.state.items():
+        for key, value in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(value, torch.Tensor):
+                if value.dtype.is_floating_point or value.dtype.is_complex:
+                    tensors.append(value)
+                    names.append((key, parameter))
+            elif isinstance(value, (list, tuple)):
+                listed = [one for one in value if isinstance(one, torch.Tensor)]
+                tensors.extend(listed)
+                names.extend([(key, parameter)] * len(listed))
+    return tensors, names
+
+
+class Hyperparameters:
+    """The numbers of parameter groups."""
+
+    def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        self._saved = [
+            (group, {key: _copy_of_number(value) for key, value in group.items() if key != "params"})
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+        ]
+
+    def restore(self) -> None:
+        for group, saved in self._saved:
+            for key in [key for key in group if key != "params" and key not in saved]:
+                del group[key]
+            for key, value in saved.items():
+                known = group.get(key)
+                if hasattr(known, "copy_") and hasattr(value, "clone"):  # a tensor that others may hold too
+                    known.detach().copy_(value)
+                else:
+                    group[key] = _copy_of_number(value)
+
+
+def _copy_of_number(value: Any) -> Any:
+    if isinstance(value, (*_PLAIN, tuple)):
+        return value
+    return value.detach().clone() if hasattr(value, "detach") else copy.deepcopy(value)
+
+
+class RandomNumbers:
+    """The state of torch's, Python's and numpy's generators."""
+
+    def __init__(self) -> None:
+        self._torch = _module().RandomState()
+        self._python = random.getstate()
+        numpy = sys.modules.get("numpy")
+        self._numpy = numpy.random.get_state() if numpy is not None else None
+
+    @property
+    def torch(self):
+        return self._torch
+
+    def restore(self) -> None:
+        self._torch.restore()
+        self.restore_others()
+
+    def restore_others(self) -> None:
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+
+
+class TrainFlags:
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        self._saved = [(module, module.training) for module in modules]
+
+    def restore(self) -> None:
+        for module, training in self._saved:
+            if module.training is not training:
+                module.training = training
+
+
+class ProgramState:
+    """Numbers, containers, generators and tensors that can be reached from functions, saved as they are now.
+
+    What is followed: closures, defaults, bound objects, ``functools.partial``, the globals that a function of the
+    program's own names, its hooks, and attributes of objects of the program's own classes. What cannot be copied
+    (files, iterators, loaders, threads) is left alone.
+    """
+
+    def __init__(self, roots: Iterable[Any], known: set[int]) -> None:
+        self._undo: list[tuple[Callable, tuple]] = []
+        self._tensors: list[torch.Tensor] = []
+        self.generators: list[Any] = []
+        self._bytes = 0
+        self._seen = set(known)
+        self._todo = collections.deque(roots)
+        looked_at = 0
+        while self._todo and looked_at < _MOST_OBJECTS:
+            one = self._todo.popleft()
+            if isinstance(one, _PLAIN) or id(one) in self._seen:
+                continue
+            self._seen.add(id(one))
+            looked_at += 1
+            self._look(one)
+        self._copies = _module().Copies(self._tensors) if self._tensors else None
+        del self._seen, self._todo
+
+    def restore(self) -> None:
+        if self._copies is not None:
+            self._copies.restore()
+        for undo, arguments in self._undo:
+            undo(*arguments)
+
+    def _look(self, one: Any) -> None:
+        import torch
+
+        if isinstance(one, torch.Tensor):
+            self._look_at_tensor(one)
+        elif isinstance(one, types.FunctionType):
+            self._look_at_function(one)
+        elif isinstance(one, types.MethodType):
+            self._todo.extend((one.__self__, one.__func__))
+        elif hasattr(one, "func") and hasattr(one, "keywords"):  # functools.partial
+            self._todo.extend((one.func, *one.args, *one.keywords.values()))
+        elif isinstance(one, (list, dict, set, collections.deque)):
+            self._look_at_container(one)
+        elif isinstance(one, tuple):
+            self._todo.extend(one)
+        elif isinstance(one, torch.nn.Module):
+            self._look_at_module(one)
+        elif not self._look_at_generator(one) and _is_own(one):
+            self._look_at_attributes(one)
+
+    def _look_at_tensor(self, tensor: torch.Tensor) -> None:
+        size = tensor.numel() * tensor.element_size() if tensor.layout == _strided() else 0
+        if tensor.device.type != "meta" and self._bytes + size <= _MOST_BYTES:
+            self._bytes += size
+            self._tensors.append(tensor)
+
+    def _look_at_function(self, function: types.FunctionType) -> None:
+        for cell in function.__closure__ or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+            self._undo.append((_set_cell, (cell, value)))
+            self._todo.append(value)
+        self._todo.extend(function.__defaults__ or ())
+        if not _is_own_module(function.__module__):
+            return
+        namespace = function.__globals__
+        for name in _names_in(function.__code__):
+            if name not in namespace:
+                continue
+            value = namespace[name]
+            if isinstance(value, (*_PLAIN, tuple)):
+                self._undo.append((_set_item, (namespace, name, value)))
+            elif not isinstance(value, (type, types.ModuleType)):
+                self._todo.append(value)
+
+    def _look_at_container(self, container: Any) -> None:
+        if isinstance(container, list) and len(container) > _MOST_ITEMS:
+            self._undo.append((_shorten, (container, len(container))))
+            return
+        if len(container) > _MOST_ITEMS:
+            return
+        self._undo.append((_refill, (container, copy.copy(container))))
+        self._todo.extend(container.values() if isinstance(container, dict) else container)
+
+    def _look_at_module(self, module: torch.nn.Module) -> None:
+        for one in module.modules():
+            self._seen.add(id(one))
+            for table in (one._forward_hooks, one._forward_pre_hooks, one._backward_hooks, one._backward_pre_hooks):
+                if table:
+                    self._todo.extend(table.values())
+            self._todo.extend(p for p in one._parameters.values() if p is not None)
+            self._todo.extend(b for b in one._buffers.values() if b is not None)
+            if not type(one).__module__.startswith("torch."):
+                self._look_at_attributes(one)
+
+    def _look_at_generator(self, one: Any) -> bool:
+        import torch
+
+        if isinstance(one, torch.Generator):
+            self._undo.append((one.set_state, (one.get_state(),)))
+        elif isinstance(one, random.Random):
+            self._undo.append((one.setstate, (one.getstate(),)))
+        elif type(one).__module__.startswith("numpy.random") and hasattr(one, "bit_generator"):
+            self._undo.append((_set_numpy, (one.bit_generator, one.bit_generator.state)))
+        elif type(one).__module__.startswith("numpy.random") and hasattr(one, "set_state"):
+            self._undo.append((one.set_state, (one.get_state(),)))
+        elif type(one).__module__ == "numpy" and hasattr(one, "nbytes") and self._bytes + one.nbytes <= _MOST_BYTES:
+            self._bytes += one.nbytes
+            if getattr(one, "flags", None) is not None and one.flags.writeable:
+                self._undo.append((one.__setitem__, (..., one.copy())))
+        else:
+            return False
+        self.generators.append(one)
+        return True
+
+    def _look_at_attributes(self, one: Any) -> None:
+        attributes = getattr(one, "__dict__", None)
+        if not isinstance(attributes, dict):
+            return
+        internal = _internal_attributes() if hasattr(one, "_forward_hooks") else ()
+        kept = {key: value for key, value in attributes.items() if key not in internal}
+        self._undo.append((_put_attributes, (attributes, kept, internal)))
+        self._todo.extend(value for value in kept.values() if not isinstance(value, _PLAIN))
+
+
+def _strided():
+    import torch
+
+    return torch.strided
+
+
+_internal: frozenset[str] = frozenset()
+
+
+def _internal_attributes() -> frozenset[str]:
+    global _internal
+    if not _internal:
+        import torch
+
+        _internal = frozenset(torch.nn.Module().__dict__)
+    return _internal
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names_in(constant)
+    return names
+
+
+_own_modules: dict[str, bool] = {}
+
+
+def _is_own_module(name: str | None) -> bool:
+    """Of the program, not of something that is installed."""
+    name = name or ""
+    if name not in _own_modules:
+        root = name.partition(".")[0]
+        path = getattr(sys.modules.get(name), "__file__", None) or ""
+        foreign = root in sys.stdlib_module_names and root != "__main__"
+        _own_modules[name] = not (foreign or root in ("torch", "firstfault") or "site-packages" in path)
+    return _own_modules[name]
+
+
+def _is_own(one: Any) -> bool:
+    import torch
+
+    kind = type(one)
+    if isinstance(one, (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)):
+        return True
+    if isinstance(one, (type, types.ModuleType, torch.optim.Optimizer, torch.utils.data.DataLoader)):
+        return False
+    return _is_own_module(kind.__module__)
+
+
+def _set_cell(cell: Any, value: Any) -> None:
+    cell.cell_contents = value
+
+
+def _set_item(namespace: dict, name: str, value: Any) -> None:
+    namespace[name] = value
+
+
+def _set_numpy(generator: Any, state: Any) -> None:
+    generator.state = state
+
+
+def _shorten(items: list, length: int) -> None:
+    del items[length:]
+
+
+def _refill(container: Any, saved: Any) -> None:
+    if isinstance(container, list):
+        container[:] = saved
+    else:
+        container.clear()
+        container.extend(saved) if isinstance(container, collections.deque) else container.update(saved)
+
+
+def _put_attributes(attributes: dict, saved: dict, internal: Iterable[str]) -> None:
+    for key in [key for key in attributes if key not in saved and key not in internal]:
+        del attributes[key]
+    attributes.update(saved)
+
+
+class Snapshot:
+    """All that a run goes back to."""
+
+    def __init__(self, step: int, parts: Parts) -> None:
+        self.step = step
+        groups = [group for optimizer in parts.optimizers for group in optimizer.param_groups]
+        optimized = {id(parameter) for group in groups for parameter in group["params"]}
+        rest = [tensor for tensor in parts.tensors() if id(tensor) not in optimized]
+        self._optimizers = [OptimizerState(optimizer) for optimizer in parts.optimizers]
+        self._rest = _module().Copies(rest)
+        self._random = RandomNumbers()
+        self._flags = TrainFlags(parts.modules)
+        self._generators = parts.generator_states()
+        self._objects = [(one, copy.deepcopy(one.state_dict())) for one in parts.stateful]
+
+    @property
+    def bytes(self) -> int:
+        return self._rest.bytes + sum(one.bytes for one in self._optimizers)
+
+    def restore(self) -> None:
+        for one in self._optimizers:
+            one.restore()
+        self._rest.restore()
+        self._flags.restore()
+        for one, state in self._objects:
+            one.load_state_dict(copy.deepcopy(state))
+        for undo, state in self._generators:
+            undo(state)
+        self._random.restore()
+
+
+class Parts:
+    """What a guard looks after."""
+
+    def __init__(self, models: list[torch.nn.Module], optimizers: list[Any], stateful: list[Any]) -> None:
+        self.models = models
+        self.optimizers = optimizers
+        self.stateful = stateful  # scheduler, scaler: whatever has a state_dict()
+        self.modules = [module for model in models for module in model.modules()]
+        self.generators: list[torch.Generator] = []
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Parameters and buffers of the models, each once."""
+        seen: dict[int, torch.Tensor] = {}
+        for module in self.modules:
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if tensor is not None:
+                    seen.setdefault(id(tensor), tensor)
+        return list(seen.values())
+
+    def buffers(self) -> list[torch.Tensor]:
+        seen: dict[int, torch.Tensor] = {}
+        for module in self.modules:
+            for tensor in module._buffers.values():
+                if tensor is not None:
+                    seen.setdefault(id(tensor), tensor)
+        return list(seen.values())
+
+    def generator_states(self) -> list[tuple[Callable, Any]]:
+        import torch
+
+        return [(one.set_state, one.get_state()) for one in self.generators if isinstance(one, torch.Generator)]

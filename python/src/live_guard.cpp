@@ -1,0 +1,280 @@
+// firstfault._live: what Guard for Python is made of. No logic here.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "firstfault/guard/policy.h"
+#include "firstfault/guard/snapshot_schedule.h"
+#include "firstfault/live/guard/copies.h"
+#include "firstfault/live/guard/random_state.h"
+#include "firstfault/live/guard/replay.h"
+#include "firstfault/live/guard/step_check.h"
+#include "python/src/live_tensor.h"
+#include "python/src/live_types.h"
+#include "python/src/live_watch.h"
+
+namespace nb = nanobind;
+
+namespace firstfault::python {
+namespace {
+
+// None: an undefined tensor.
+std::vector<at::Tensor> tensors_of(const nb::handle& list) {
+  std::vector<at::Tensor> tensors;
+  for (const nb::handle item : list) tensors.push_back(item.is_none() ? at::Tensor() : nb::cast<at::Tensor>(item));
+  return tensors;
+}
+
+nb::list listed(const std::vector<at::Tensor>& tensors) {
+  nb::list list;
+  for (const at::Tensor& tensor : tensors) list.append(tensor.defined() ? python_tensor(tensor) : nb::none());
+  return list;
+}
+
+OnFault on_fault(const std::string& name) {
+  constexpr const char* names[] = {"raise", "skip", "rollback", "warn"};
+  for (int i = 0; i < 4; ++i) {
+    if (name == names[i]) return static_cast<OnFault>(i);
+  }
+  throw nb::value_error("firstfault.guard: on_fault takes \"raise\", \"skip\", \"rollback\" or \"warn\"");
+}
+
+// The program's side of a replay, as an object with the methods restore(), run(batch, write) and resume(). C++ calls
+// it without the interpreter's lock.
+class PythonProgram final : public guard::ReplayProgram {
+ public:
+  explicit PythonProgram(nb::object object) : object_(std::move(object)) {}
+  ~PythonProgram() override {
+    const nb::gil_scoped_acquire locked;
+    object_.reset();
+  }
+  void restore() override {
+    const nb::gil_scoped_acquire locked;
+    object_.attr("restore")();
+  }
+  at::Tensor run(const guard::BatchTensors& batch, bool write) override {
+    const nb::gil_scoped_acquire locked;
+    const nb::object loss = object_.attr("run")(listed(batch), write);
+    return loss.is_none() ? at::Tensor() : nb::cast<at::Tensor>(loss);
+  }
+  void resume() override {
+    const nb::gil_scoped_acquire locked;
+    object_.attr("resume")();
+  }
+
+ private:
+  nb::object object_;
+};
+
+struct BoundReplayer {
+  guard::StepState state;
+  PythonProgram program;
+  std::optional<guard::Replayer> replayer;
+
+  BoundReplayer(nb::object object, guard::StepState&& began, BoundWatch* watch, bool write)
+      : state(std::move(began)), program(std::move(object)) {
+    guard::Replayer::Observe observe = [watch](const std::function<void()>& body) {
+      if (watch) return watch->watch->aside(body);
+      body();
+      return Run();
+    };
+    replayer.emplace(state, program, std::move(observe), write);
+  }
+  void close() {
+    const nb::gil_scoped_release unlocked;
+    replayer.reset();
+  }
+  ~BoundReplayer() { close(); }
+  guard::Replayer& open() {
+    if (!replayer) throw nb::value_error("firstfault: this replayer is closed: its step is over");
+    return *replayer;
+  }
+};
+
+std::unique_ptr<BoundReplayer> make_replayer(nb::object program, guard::StepState& state, BoundWatch* watch,
+                                             bool write) {
+  return std::make_unique<BoundReplayer>(std::move(program), guard::StepState(state), watch, write);
+}
+
+// batch: a callable from a list of tensors to one; begin, end: callables; or None.
+guard::Change change_of(const std::string& name, const nb::object& batch, const nb::object& begin,
+                        const nb::object& end, bool writes_parameters) {
+  guard::Change change;
+  change.name = name;
+  change.writes_parameters = writes_parameters;
+  if (!batch.is_none()) {
+    change.batch = [&batch](guard::BatchTensors tensors) {
+      const nb::gil_scoped_acquire locked;
+      return tensors_of(batch(listed(tensors)));
+    };
+  }
+  const auto called = [](const nb::object& callable) -> std::function<void()> {
+    if (callable.is_none()) return {};
+    return [&callable] {
+      const nb::gil_scoped_acquire locked;
+      callable();
+    };
+  };
+  change.begin = called(begin);
+  change.end = called(end);
+  return change;
+}
+
+guard::ReplayResult replay(BoundReplayer& self, const std::string& name, const nb::object& batch,
+                           const nb::object& begin, const nb::object& end, bool writes_parameters) {
+  const auto change = change_of(name, batch, begin, end, writes_parameters);
+  auto& replayer = self.open();
+  const nb::gil_scoped_release unlocked;
+  return replayer.run(change);
+}
+
+guard::Exactness verify(BoundReplayer& self, const guard::ReplayResult& step, int n) {
+  auto& replayer = self.open();
+  const nb::gil_scoped_release unlocked;
+  return replayer.verify(step, n);
+}
+
+nb::tuple check_before(guard::StepCheck& self, const nb::list& parameters, std::vector<std::string> names,
+                       const nb::list& hyperparameters, double loss, double lr) {
+  guard::Before step{tensors_of(parameters), std::move(names), {}, loss, lr};
+  for (const nb::handle item : hyperparameters) {
+    const auto tuple = nb::cast<nb::tuple>(item);
+    step.hyperparameters.push_back({nb::cast<std::string>(tuple[0]), nb::cast<double>(tuple[1]),
+                                    nb::cast<double>(tuple[2]), nb::cast<bool>(tuple[3])});
+  }
+  guard::StepCheck::Answer answer;
+  {
+    const nb::gil_scoped_release unlocked;
+    answer = self.before(step);
+  }
+  nb::object clip = nb::none();
+  if (answer.clip) clip = nb::cast(std::move(*answer.clip));
+  return nb::make_tuple(nb::cast(std::move(answer.finding)), clip);
+}
+
+guard::Finding check_after(const nb::list& tensors, const std::vector<std::string>& names) {
+  const auto all = tensors_of(tensors);
+  const nb::gil_scoped_release unlocked;
+  return guard::check_result(all, names);
+}
+
+void set_gradients(const nb::list& parameters, const nb::list& gradients) {
+  const auto tensors = tensors_of(parameters), values = tensors_of(gradients);
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].mutable_grad() = values.at(i);
+}
+
+void bind_state(nb::module_& m) {
+  nb::class_<guard::Copies>(m, "Copies")
+      .def("__init__", [](guard::Copies* self, const nb::list& list) { new (self) guard::Copies(tensors_of(list)); })
+      .def("restore", &guard::Copies::restore, nb::call_guard<nb::gil_scoped_release>())
+      .def("renew", &guard::Copies::renew)
+      .def_prop_ro("copies", [](const guard::Copies& self) { return listed(self.copies()); })
+      .def_prop_ro("bytes", &guard::Copies::bytes);
+  nb::class_<guard::RandomState>(m, "RandomState")
+      .def(nb::new_([] { return guard::RandomState::now(); }))
+      .def("restore", &guard::RandomState::restore)
+      .def("__eq__", [](const guard::RandomState& a, const guard::RandomState& b) { return a == b; });
+  nb::class_<guard::StepState>(m, "StepState")
+      .def(nb::init<>())
+      .def("set_batch", [](guard::StepState& self, const nb::list& list) { self.batch = tensors_of(list); })
+      .def("set_parameters",
+           [](guard::StepState& self, const nb::list& list, std::vector<std::string> names) {
+             self.parameters = tensors_of(list);
+             self.names = std::move(names);
+             self.gradients.resize(self.parameters.size());
+           })
+      .def("set_gradients", [](guard::StepState& self, const nb::list& list) { self.gradients = tensors_of(list); })
+      .def_rw("batch_intact", &guard::StepState::batch_intact)
+      .def_rw("gradients_intact", &guard::StepState::gradients_intact)
+      .def_rw("buffers", &guard::StepState::buffers)
+      .def_rw("written", &guard::StepState::written)
+      .def_rw("random", &guard::StepState::random)
+      .def(
+          "result_now",
+          [](const guard::StepState& self, const at::Tensor* loss, bool write) {
+            return guard::result_now(self, loss ? *loss : at::Tensor(), write);
+          },
+          nb::arg("loss").none(), nb::arg("write"));
+}
+
+void bind_replay(nb::module_& m) {
+  nb::class_<guard::ReplayResult>(m, "ReplayResult")
+      .def_ro("threw", &guard::ReplayResult::threw)
+      .def_ro("error", &guard::ReplayResult::error)
+      .def_ro("finite", &guard::ReplayResult::finite)
+      .def_ro("bad", &guard::ReplayResult::bad)
+      .def_ro("loss", &guard::ReplayResult::loss)
+      .def_ro("loss_bits", &guard::ReplayResult::loss_bits)
+      .def_ro("gradient_bits", &guard::ReplayResult::gradient_bits)
+      .def_ro("result_bits", &guard::ReplayResult::result_bits)
+      .def_ro("origins", &guard::ReplayResult::origins)
+      .def_ro("seconds", &guard::ReplayResult::seconds)
+      .def("same_bits", &guard::ReplayResult::same_bits);
+  nb::class_<guard::Exactness>(m, "Exactness")
+      .def_ro("exact", &guard::Exactness::exact)
+      .def_ro("deterministic", &guard::Exactness::deterministic)
+      .def_ro("replays", &guard::Exactness::replays)
+      .def_ro("failed", &guard::Exactness::failed)
+      .def_ro("why", &guard::Exactness::why)
+      .def_ro("origins", &guard::Exactness::origins);
+  nb::class_<BoundReplayer>(m, "Replayer")
+      .def(nb::new_(&make_replayer), nb::arg("program"), nb::arg("state"), nb::arg("watch").none(), nb::arg("write"))
+      .def("run", &replay, nb::arg("name") = "", nb::arg("batch") = nb::none(), nb::arg("begin") = nb::none(),
+           nb::arg("end") = nb::none(), nb::arg("writes_parameters") = false)
+      .def("verify", &verify, nb::arg("step"), nb::arg("n"))
+      .def_prop_ro("replays", [](BoundReplayer& self) { return self.open().replays(); })
+      .def("close", &BoundReplayer::close);
+}
+
+void bind_policy(nb::module_& m) {
+  nb::class_<guard::Finding>(m, "Finding")
+      .def_prop_ro("kind", [](const guard::Finding& self) { return std::string(name_of(self.kind)); })
+      .def_ro("reason", &guard::Finding::reason)
+      .def_ro("names", &guard::Finding::names)
+      .def("__bool__", &guard::Finding::faulty);
+  nb::class_<guard::Policy>(m, "Policy")
+      .def("__init__",
+           [](guard::Policy* self, const std::string& on, std::int64_t skips, const std::string& then,
+              std::int64_t rollbacks) {
+             new (self) guard::Policy({on_fault(on), skips, on_fault(then), rollbacks});
+           })
+      .def("healthy", &guard::Policy::healthy)
+      .def("faulty",
+           [](guard::Policy& self, bool written, bool can_undo, bool has_snapshot, std::int64_t would_lose) {
+             return std::string(guard::name_of(self.faulty({written, can_undo, has_snapshot, would_lose})));
+           })
+      .def_prop_ro("skips_in_a_row", &guard::Policy::skips_in_a_row)
+      .def_prop_ro("rollbacks", &guard::Policy::rollbacks);
+  nb::class_<guard::StepCheck>(m, "StepCheck")
+      .def("__init__",
+           [](guard::StepCheck* self, double max_norm, bool adaptive, double z, double value, double factor,
+              double norm_type, double spike_z) {
+             new (self) guard::StepCheck({max_norm, adaptive, z, value, factor, norm_type}, spike_z);
+           })
+      .def("before", &check_before)
+      .def_prop_ro("history", [](const guard::StepCheck& self) { return self.adaptive().history(); })
+      .def("restore", [](guard::StepCheck& self, const std::vector<double>& h) { self.adaptive().restore(h); });
+}
+
+}  // namespace
+
+void bind_guard(nb::module_& m) {
+  bind_state(m);
+  bind_replay(m);
+  bind_policy(m);
+  m.def("check_after", &check_after, nb::arg("tensors"), nb::arg("names"));
+  m.def("set_gradients", &set_gradients, nb::arg("parameters"), nb::arg("gradients"));
+  m.def("bits_of", [](const nb::list& tensors) { return guard::bits_of(tensors_of(tensors)); });
+  m.def("snapshot_to_drop",
+        [](const std::vector<std::int64_t>& steps, std::int64_t now) { return guard::snapshot_to_drop(steps, now); });
+}
+
+}  // namespace firstfault::python
