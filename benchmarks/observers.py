@@ -6,6 +6,7 @@ observed, and are not part of what is timed.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -14,7 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
+    from works import Work
 
 BUILD = Path(os.environ.get("FIRSTFAULT_BUILD", Path(__file__).resolve().parent.parent / "build"))
 
@@ -197,3 +201,27 @@ class WatchModules(Watch):
 class WatchGradients(Watch):
     name = "gradients"
     level = "gradients"
+
+
+class Twin(Observer):
+    """A second model with its optimizer, which is observed all the time; for an observed block, its step is taken.
+
+    make: gives the work anew. attach: (model, optimizer) -> what to call at the end.
+    """
+
+    def __init__(self, make: Callable[[], Work], attach: Callable[..., Callable[[], None]]) -> None:
+        self.plain, self.observed = make(), make()
+        super().__init__(self.plain.model)
+        self.close = attach(self.observed.model, self.observed.optimizer)
+        self.work = dataclasses.replace(self.plain, step=lambda: self.step())
+        self.step = self.plain.step
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self.close()
+
+    def on(self) -> None:
+        self.step = self.observed.step
+
+    def off(self) -> None:
+        self.step = self.plain.step

@@ -6,10 +6,12 @@ python benchmarks/watch_overhead.py [--case d=128] [--level ops] [--quick] [--ma
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import sys
-from dataclasses import dataclass
 
 import observers
+import peers
 import torch
 import works
 from measure import CLOCKS, Plan, Reading, compare, describe_machine
@@ -18,7 +20,7 @@ LEVELS = {kind.name: kind for kind in (observers.WatchGradients, observers.Watch
 TARGETS = {"modules": {128: 1.04, 512: 1.02}, "ops": {128: 1.10, 512: 1.05}}
 
 
-@dataclass
+@dataclasses.dataclass
 class Row:
     work: str
     name: str
@@ -56,6 +58,11 @@ def main() -> None:
         for level in options.level or LEVELS:
             reading = compare(work, LEVELS[level](work.model, work.optimizer), plan)
             rows.append(Row(title, level, reading, TARGETS.get(level, {}).get(width)))
+            print("  ".join(rows[-1].cells()), file=sys.stderr)
+        for name, attach in ([] if options.level else peers.installed(peers.WATCHERS).items()):
+            other = observers.Twin(functools.partial(works.gpt_step, width), attach)
+            fewer = dataclasses.replace(plan, steps=max(4, plan.steps // 5))
+            rows.append(Row(title, name, compare(other.work, other, fewer), None))
             print("  ".join(rows[-1].cells()), file=sys.stderr)
     print(f"{describe_machine()}; {options.clock} time; ratios to the same step without the tool")
     head = ["work", "watched", "plain, ms", "ratio", "goal", "page faults"]

@@ -1,0 +1,100 @@
+"""The tools that watch whole steps, each on a model and optimizer of its own: (model, optimizer) -> what to close.
+
+They are called once a step, where their guides say: before the optimizer's step, which a hook on the optimizer does here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from torch import nn
+
+LOSS = 1.0  # they are given a number, as their users give them loss.item()
+
+
+def neuraldbg(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    from neuraldbg import NeuralDbg
+
+    watching = NeuralDbg(model).__enter__()
+
+    def step(*_: object) -> None:
+        watching.record_loss(LOSS)
+        watching.step += 1
+
+    optimizer.register_step_pre_hook(step)
+    return lambda: watching.__exit__(None, None, None)
+
+
+def torchmortem(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    from torchmortem import Autopsy
+
+    autopsy = Autopsy(model, optimizer)
+    autopsy.attach()
+    optimizer.register_step_pre_hook(lambda *_: autopsy.step(loss=LOSS))
+    return autopsy.detach
+
+
+def trainscope(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    from trainscope import TrainScope, TrainScopeConfig
+
+    folder = tempfile.TemporaryDirectory()
+    scope = TrainScope(model, optimizer, TrainScopeConfig(run_name="bench", run_dir=folder.name)).attach()
+    optimizer.register_step_pre_hook(lambda *_: scope.step(LOSS) and None)
+
+    def close() -> None:
+        scope.detach()
+        folder.cleanup()
+
+    return close
+
+
+def ormas_monitor(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    from ormas_monitor import Monitor
+
+    folder = tempfile.TemporaryDirectory()
+    monitor = Monitor(model, optimizer, out=folder.name, check_every=1, verbose=False, overwrite=True)
+    optimizer.register_step_pre_hook(lambda *_: monitor.step(LOSS))
+
+    def close() -> None:
+        monitor.close(report=False)
+        folder.cleanup()
+
+    return close
+
+
+def stabilityguard(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    from stabilityguard import GuardedOptimizer
+
+    folder = tempfile.TemporaryDirectory()
+    original = optimizer.step
+    guarded = GuardedOptimizer(optimizer, model, log_dir=folder.name, verbose=False)
+
+    def step() -> None:  # the work calls optimizer.step(), and the wrapper calls the real one
+        optimizer.step = original
+        with contextlib.redirect_stdout(io.StringIO()):
+            guarded.step(loss=LOSS)
+        optimizer.step = step
+
+    optimizer.step = step
+    return folder.cleanup
+
+
+WATCHERS = {"neuraldbg": neuraldbg, "torchmortem": torchmortem, "trainscope": trainscope, "ormas-monitor": ormas_monitor}
+GUARDS = {"stabilityguard": stabilityguard}
+
+
+def installed(tools: dict[str, Callable]) -> dict[str, Callable]:
+    """Those that are there, by name and version."""
+    there = {}
+    for name, attach in tools.items():
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            there[f"{name} {metadata.version(name)}"] = attach
+    return there
