@@ -38,7 +38,7 @@ def test_ten_thousand_healthy_steps_of_two_hundred_parameters_have_no_event_and_
     path = tmp_path / "run.ffrun"
     assert len(list(model.parameters())) == 200
     sizes, memory = {}, {}
-    with ff.watch(model, optimizer, run_file=path) as run:
+    with ff.watch(model, optimizer, run_file=path):
         for step in range(1, 10_001):
             x = torch.randn(32, 16)
             optimizer.zero_grad()
