@@ -1,6 +1,6 @@
 """The tools that watch whole steps, each on a model and optimizer of its own: (model, optimizer) -> what to close.
 
-They are called once a step, where their guides say: before the optimizer's step, which a hook on the optimizer does here.
+They are called once a step, where their guides say: before the optimizer's step, by a hook on the optimizer here.
 """
 
 from __future__ import annotations
@@ -87,7 +87,12 @@ def stabilityguard(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callab
     return folder.cleanup
 
 
-WATCHERS = {"neuraldbg": neuraldbg, "torchmortem": torchmortem, "trainscope": trainscope, "ormas-monitor": ormas_monitor}
+WATCHERS = {
+    "neuraldbg": neuraldbg,
+    "torchmortem": torchmortem,
+    "trainscope": trainscope,
+    "ormas-monitor": ormas_monitor,
+}
 GUARDS = {"stabilityguard": stabilityguard}
 
 
