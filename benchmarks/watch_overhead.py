@@ -59,7 +59,7 @@ def main() -> None:
             reading = compare(work, LEVELS[level](work.model, work.optimizer), plan)
             rows.append(Row(title, level, reading, TARGETS.get(level, {}).get(width)))
             print("  ".join(rows[-1].cells()), file=sys.stderr)
-        for name, attach in ([] if options.level else peers.installed(peers.WATCHERS).items()):
+        for name, attach in [] if options.level else peers.installed(peers.WATCHERS).items():
             other = observers.Twin(functools.partial(works.gpt_step, width), attach)
             fewer = dataclasses.replace(plan, steps=max(4, plan.steps // 5))
             rows.append(Row(title, name, compare(other.work, other, fewer), None))
