@@ -205,23 +205,27 @@ class WatchGradients(Watch):
 
 class Twin(Observer):
     """A second model with its optimizer, which is observed all the time; for an observed block, its step is taken.
+    For a plain block, this thread calls no callbacks of LibTorch's.
 
-    make: gives the work anew. attach: (model, optimizer) -> what to call at the end.
+    make: gives the work anew. attach: gets it, may change its step, and gives what to call at the end.
     """
 
     def __init__(self, make: Callable[[], Work], attach: Callable[..., Callable[[], None]]) -> None:
         self.plain, self.observed = make(), make()
         super().__init__(self.plain.model)
-        self.close = attach(self.observed.model, self.observed.optimizer)
+        self.floor = load_floor()
+        self.close = attach(self.observed)
         self.work = dataclasses.replace(self.plain, step=lambda: self.step())
         self.step = self.plain.step
 
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
+        self.on()
         self.close()
 
     def on(self) -> None:
+        self.floor.set_recording(True)
         self.step = self.observed.step
 
     def off(self) -> None:
+        self.floor.set_recording(False)
         self.step = self.plain.step

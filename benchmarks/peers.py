@@ -1,4 +1,4 @@
-"""The tools that watch whole steps, each on a model and optimizer of its own: (model, optimizer) -> what to close.
+"""The tools that watch whole steps, each on a work of its own: what attaches it, and gives what to call at the end.
 
 They are called once a step, where their guides say: before the optimizer's step, by a hook on the optimizer here.
 """
@@ -14,40 +14,39 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
-    from torch import nn
+    from works import Work
 
 LOSS = 1.0  # they are given a number, as their users give them loss.item()
 
 
-def neuraldbg(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+def neuraldbg(work: Work) -> Callable[[], None]:
     from neuraldbg import NeuralDbg
 
-    watching = NeuralDbg(model).__enter__()
+    watching = NeuralDbg(work.model).__enter__()
 
     def step(*_: object) -> None:
         watching.record_loss(LOSS)
         watching.step += 1
 
-    optimizer.register_step_pre_hook(step)
+    work.optimizer.register_step_pre_hook(step)
     return lambda: watching.__exit__(None, None, None)
 
 
-def torchmortem(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+def torchmortem(work: Work) -> Callable[[], None]:
     from torchmortem import Autopsy
 
-    autopsy = Autopsy(model, optimizer)
+    autopsy = Autopsy(work.model, work.optimizer)
     autopsy.attach()
-    optimizer.register_step_pre_hook(lambda *_: autopsy.step(loss=LOSS))
+    work.optimizer.register_step_pre_hook(lambda *_: autopsy.step(loss=LOSS))
     return autopsy.detach
 
 
-def trainscope(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+def trainscope(work: Work) -> Callable[[], None]:
     from trainscope import TrainScope, TrainScopeConfig
 
     folder = tempfile.TemporaryDirectory()
-    scope = TrainScope(model, optimizer, TrainScopeConfig(run_name="bench", run_dir=folder.name)).attach()
-    optimizer.register_step_pre_hook(lambda *_: scope.step(LOSS) and None)
+    scope = TrainScope(work.model, work.optimizer, TrainScopeConfig(run_name="bench", run_dir=folder.name)).attach()
+    work.optimizer.register_step_pre_hook(lambda *_: scope.step(LOSS) and None)
 
     def close() -> None:
         scope.detach()
@@ -56,12 +55,12 @@ def trainscope(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[
     return close
 
 
-def ormas_monitor(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+def ormas_monitor(work: Work) -> Callable[[], None]:
     from ormas_monitor import Monitor
 
     folder = tempfile.TemporaryDirectory()
-    monitor = Monitor(model, optimizer, out=folder.name, check_every=1, verbose=False, overwrite=True)
-    optimizer.register_step_pre_hook(lambda *_: monitor.step(LOSS))
+    monitor = Monitor(work.model, work.optimizer, out=folder.name, check_every=1, verbose=False, overwrite=True)
+    work.optimizer.register_step_pre_hook(lambda *_: monitor.step(LOSS))
 
     def close() -> None:
         monitor.close(report=False)
@@ -70,12 +69,13 @@ def ormas_monitor(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callabl
     return close
 
 
-def stabilityguard(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+def stabilityguard(work: Work) -> Callable[[], None]:
     from stabilityguard import GuardedOptimizer
 
     folder = tempfile.TemporaryDirectory()
+    optimizer = work.optimizer
     original = optimizer.step
-    guarded = GuardedOptimizer(optimizer, model, log_dir=folder.name, verbose=False)
+    guarded = GuardedOptimizer(optimizer, work.model, log_dir=folder.name, verbose=False)
 
     def step() -> None:  # the work calls optimizer.step(), and the wrapper calls the real one
         optimizer.step = original
