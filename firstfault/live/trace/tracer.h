@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "firstfault/live/intercept/observer.h"
@@ -106,6 +107,8 @@ class Tracer final : public intercept::Listener {
   void look_before(Frame& frame, Input& input);
   void locate(Frame& frame);
   void enter_model(const Frame& frame);
+  void remember_leaves(const Frame& frame);
+  bool is_leaf_read(const at::Tensor& tensor) const;
   std::int32_t owner_of_parameters(const Frame& frame);
 
   // tracer_results.cpp: it ends
@@ -210,6 +213,8 @@ class Tracer final : public intercept::Listener {
   std::atomic<bool> guessed_optimizer_{false};
   bool guessed_write_ = false;
   bool optimizer_called_ = false, amp_checked_ = false;
+  std::unordered_set<std::uintptr_t>
+      leaves_;  ///< storages of leaves that the step's forward read, while nothing is watched
   std::vector<std::uintptr_t> gradients_, parameters_;  ///< storages, sorted: where a hand-written optimizer begins
   std::atomic<std::int64_t> batch_size_{0};             ///< of the step, 0: not known yet
   std::atomic<bool> batch_void_{false};                 ///< something in this step contradicts it: no sample is named

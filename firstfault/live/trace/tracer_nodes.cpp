@@ -225,7 +225,7 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
   node.nested = is_nested();
   node.phase = phase_now();
   node.requires_grad = output.whole->requires_grad();
-  node.writes_leaf = output.written && is_leaf_parameter(*output.whole);
+  node.writes_leaf = output.written && is_leaf_read(output.tensor());
   node.storage = StoragePin(output.tensor().storage());
   node.dtype = output.tensor().scalar_type();
   node.shape = output.tensor().sizes().vec();

@@ -132,6 +132,7 @@ void Tracer::on_op_start(Frame& frame, const at::RecordFunction& record) {
     if (phase != Phase::optimizer) locate(frame);
     begin_step_if_pending(frame, phase);
     if (backward_done_.load(std::memory_order_relaxed)) notice_optimizer(frame);
+    if (!watching_.load(std::memory_order_relaxed)) remember_leaves(frame);
   }
   if (!frame.observed) return;
   for (Input& input : frame.inputs) {
@@ -277,6 +278,21 @@ void Tracer::enter_model(const Frame& frame) {
   if (!model_entered_.load(std::memory_order_relaxed)) model_entered_.store(true, std::memory_order_relaxed);
   const bool trains = model_first_.load(std::memory_order_relaxed) == 0 && c10::GradMode::is_enabled();
   if (trains) model_first_.store(frame.number, std::memory_order_relaxed);
+}
+
+// An optimizer may write through p.data(), which is no leaf: then the storage tells.
+void Tracer::remember_leaves(const Frame& frame) {
+  if (!c10::GradMode::is_enabled()) return;
+  for (const Input& input : frame.inputs) {
+    if (!is_leaf_parameter(input.tensor)) continue;
+    const std::lock_guard lock(intercept::observer_mutex());
+    leaves_.insert(identity_of(input.tensor));
+  }
+}
+
+// The observer's mutex is held.
+bool Tracer::is_leaf_read(const at::Tensor& tensor) const {
+  return is_leaf_parameter(tensor) || (!leaves_.empty() && leaves_.count(identity_of(tensor)));
 }
 
 bool Tracer::is_from_before_the_model(const at::Tensor& tensor) {

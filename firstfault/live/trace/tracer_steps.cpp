@@ -115,7 +115,7 @@ void Tracer::notice_optimizer(Frame& frame) {
   const std::lock_guard lock(intercept::observer_mutex());
   if (grad_mode) return end_optimizer();
   if (!names_.watching()) {  // then every tensor that an optimizer could hold is one
-    const auto is_stepped = [](const Input& input) { return input.written && is_leaf_parameter(input.tensor); };
+    const auto is_stepped = [&](const Input& input) { return input.written && is_leaf_read(input.tensor); };
     if (std::none_of(frame.inputs.begin(), frame.inputs.end(), is_stepped)) return;
     guess_optimizer();
     return confirm_optimizer();
@@ -253,6 +253,7 @@ void Tracer::end_step() {
   }
   hits_.clear();
   roots_.clear();
+  leaves_.clear();
   amp_checked_ = optimizer_called_ = false;
   batch_size_.store(0, kRelaxed);
   batch_void_.store(false, kRelaxed);
@@ -353,6 +354,7 @@ void Tracer::forget_values(std::int64_t step) {
   evidence_kept_ = 0;
   hits_.clear();
   roots_.clear();
+  leaves_.clear();
   unintended_ = 0;
   step_ = step;
   optimizer_open_ = optimizer_ranges_ = model_entered_ = step_pending_ = backward_done_ = guessed_optimizer_ = false;

@@ -355,10 +355,14 @@ void Monitor::close(RunState state) {
   try {
     if (observing_.exchange(false)) intercept::stop_observing();
     if (was_running && options_.level != Level::gradients) tracer_.finish(state == RunState::died);
+    {
+      const std::lock_guard lock(mutex_);  // what a program computes when it has trained is no step
+      row_open_ = row_open_ && (row_.backwards > 0 || loss_given_ || state == RunState::died);
+    }
     settle_steps();
     const Run traced = tracer_.run();
     const std::lock_guard lock(mutex_);
-    if (row_open_ && (row_.backwards > 0 || loss_given_)) finish_row();
+    finish_row();
     flush_waiting();
     for (const auto& warning : traced.warnings) recorder_.warning(warning);
     recorder_.counts(traced.ops, traced.uninspected);
