@@ -307,19 +307,23 @@ void Tracer::roll_graph() {
   nodes_end_.store(graph_.end(), kRelaxed);
 }
 
-// Values that still live and that no op has read.
+// Values that still live and that nothing on the way to a loss absorbed, also not what was made of them. That an op has
+// read one says nothing: isfinite() does before the program raises its error, and so does the message of that error.
 void Tracer::check_loose_ends() {
-  std::vector<bool> read(graph_.size());
-  for (auto id = graph_.first(); id < graph_.end(); ++id) {
+  const auto at = [&](std::int32_t id) { return static_cast<std::size_t>(id - graph_.first()); };
+  std::vector<bool> absorbed(graph_.size());
+  for (auto id = graph_.end(); id-- > graph_.first();) {
+    const auto counts = [&](const Absorber& a) { return a.requires_grad || !graph_[id].requires_grad; };
+    const auto& absorbers = graph_[id].absorbers;
+    if (std::any_of(absorbers.begin(), absorbers.end(), counts)) absorbed[at(id)] = true;
     for (const Edge& edge : graph_[id].inputs) {
-      if (graph_.has(edge.node)) read[static_cast<std::size_t>(edge.node - graph_.first())] = true;
+      if (absorbed[at(id)] && graph_.has(edge.node)) absorbed[at(edge.node)] = true;
     }
   }
   slots_.for_each_living_bad([&](const Slot& slot) {
-    if (!graph_.has(slot.node) || read[static_cast<std::size_t>(slot.node - graph_.first())]) return;
+    if (!graph_.has(slot.node) || absorbed[at(slot.node)]) return;
     const Node& node = graph_[slot.node];
-    if (node.step == step_ && !node.intended && node.absorbers.empty())
-      hits_.push_back({slot.node, "the end of the run"});
+    if (node.step == step_ && !node.intended) hits_.push_back({slot.node, "the end of the run"});
   });
 }
 
