@@ -135,6 +135,8 @@ class Tracer final : public intercept::Listener {
   // tracer_nodes.cpp: one bad value
   Context context(const Frame& frame) const;
   std::vector<Edge> bad_inputs(Frame& frame, std::int32_t item);
+  bool is_taken_for_data(const Frame& frame, const Input& input) const;
+  void take_for_data(Edge& edge, const Input& input, std::uint64_t number);
   std::int32_t make_node(Frame& frame, const Output& output, intercept::PlaceId exact);
   std::int32_t add_node(Node node);
   const ForwardOp* compiled_region(const at::Tensor& tensor);
@@ -204,8 +206,10 @@ class Tracer final : public intercept::Listener {
   std::atomic<bool> optimizer_open_{false};
   std::atomic<bool> optimizer_ranges_{false};  ///< torch.optim marks its steps itself; no need to guess
   std::atomic<bool> model_entered_{false};
-  std::atomic<std::uint64_t> model_first_{
-      0};  ///< in this step, the first record of the model with gradients on; 0: none
+  /// The first record of the model with gradients on, since the step or its last backward began; 0: none.
+  std::atomic<std::uint64_t> model_first_{0};
+  /// What was written between these was made by an earlier forward and backward of this step; 0: there is none.
+  std::atomic<std::uint64_t> made_from_{0}, made_to_{0};
   std::atomic<std::uint64_t> steps_ended_{0};
   std::atomic<bool> step_pending_{false};  ///< an optimizer step has ended; the next op begins another
   std::atomic<bool> backward_done_{false};
