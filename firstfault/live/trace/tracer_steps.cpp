@@ -55,6 +55,8 @@ void Tracer::on_node_start(Frame& frame) {
   if (intercept::frames().backward_depth() != kEngineAndNode || thread.top_ops == thread.top_ops_at_root) return;
   thread.top_ops_at_root = thread.top_ops;
   thread.at_root = true;
+  if (const auto first = model_first_.exchange(0); first && made_from_.load(kRelaxed) == 0) made_from_.store(first);
+  made_to_.store(0, kRelaxed);
   const std::lock_guard lock(intercept::observer_mutex());
   const ForwardOp* forward = forwards_.find(frame.sequence, frame.forward_thread);
   if (!forward || forward->bad_step != step_ || !graph_.has(forward->bad_node)) return;
@@ -260,6 +262,8 @@ void Tracer::end_step() {
   backward_done_.store(false, kRelaxed);
   model_entered_.store(false, kRelaxed);
   model_first_.store(0, kRelaxed);
+  made_from_.store(0, kRelaxed);
+  made_to_.store(0, kRelaxed);
   step_pending_.store(true, kRelaxed);
   steps_ended_.fetch_add(1, kRelaxed);
 }
@@ -370,7 +374,7 @@ void Tracer::forget_values(std::int64_t step) {
   batch_void_ = paused_ = false;
   compiled_backward_ = ForwardOp{};
   read_out_ = {};
-  step_start_ = 0;
+  step_start_ = model_first_ = made_from_ = made_to_ = 0;
   saw_compiled_ = false;
 }
 
