@@ -127,10 +127,10 @@ def test_misuse_says_what_to_do():
 
 
 CHECKS = {
-    "argument check of Normal": lambda x: torch.distributions.Normal(x, 1.0),
-    "argument check of Categorical": lambda x: torch.distributions.Categorical(logits=x),
-    "argument check of probabilities": lambda x: torch.distributions.Categorical(probs=x),
-    "argument check of Dirichlet": lambda x: torch.distributions.Dirichlet(x),
+    "argument check of Normal": lambda x: torch.distributions.Normal(x, 1.0, validate_args=True),
+    "argument check of Categorical": lambda x: torch.distributions.Categorical(logits=x, validate_args=True),
+    "argument check of probabilities": lambda x: torch.distributions.Categorical(probs=x, validate_args=True),
+    "argument check of Dirichlet": lambda x: torch.distributions.Dirichlet(x, validate_args=True),
     "an assert of isfinite": lambda x: check(torch.isfinite(x).all()),
     "an assert of isnan": lambda x: check(not torch.isnan(x.sum())),
     "a comparison of a number": lambda x: check(x.sum().item() == x.sum().item()),
