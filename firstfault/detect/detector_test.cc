@@ -295,6 +295,21 @@ TEST(Parameter, OneThatStartsAtZeroMayMoveByMoreThanItself) {
   }
 }
 
+TEST(Parameter, AFactorOfLoRAThatStartsAtZeroIsSilent) {
+  OneSite run(parameter());
+  const double updates[] = {NAN, 2.6, 0.46, 1.07, 0.85, 0.68, 0.2, 0.21, 0.07, 0.08, 0.32, 0.24, 0.09, 0.08};
+  for (const double update : updates) run.step(moved(0.1, update));
+  EXPECT_TRUE(run.transitions().empty());
+}
+
+TEST(Parameter, AFewLargeStepsOfPlainSgdAreSilent) {
+  OneSite run(parameter());
+  Noise noise(8);
+  for (int i = 0; i < 100; ++i) run.step(moved(1, 0.009 * noise.factor(0.5)));
+  for (const double update : {0.16, 0.18, 0.17}) run.step(moved(1, update));
+  EXPECT_TRUE(run.transitions().empty());
+}
+
 TEST(Parameter, WarmUpAndSchedulesAreSilent) {
   OneSite run(parameter());
   Noise noise(5);
@@ -377,6 +392,9 @@ TEST(Activation, SparsityIsNotDeath) {
   Noise noise(6);
   for (int i = 0; i < 500; ++i) run.step(unit(NAN, 0.3 + 0.15 * noise.uniform()));
   EXPECT_TRUE(run.transitions().empty());
+  OneSite generator(site(SiteRole::activation, "model.act1"));
+  for (int i = 0; i < 200; ++i) generator.step(unit(NAN, i < 100 ? 0.04 : 0.58));
+  EXPECT_TRUE(generator.transitions().empty());
   OneSite small_batches(site(SiteRole::activation, "model.act1"));  // the window fills: half, a fourth, an eighth …
   for (int i = 0; i < 100; ++i) small_batches.step(unit(NAN, std::pow(0.5, 0.3 * (i + 1))));
   EXPECT_TRUE(small_batches.transitions().empty());

@@ -30,8 +30,8 @@ inline constexpr int kSaturatedSteps = 3;
 inline constexpr int kSaturatedStepsEarly = 5;  ///< while there is no baseline
 
 // Dead: fraction of channels that were 0 for every sample of the window.
-inline constexpr double kDead = 0.5;  ///< [SM: more than half of the units; AT: 0.7 of the gradients]
-inline constexpr double kDeadLeave = 0.35;
+inline constexpr double kDead = 0.7;  ///< [AT: 0.7; SM: more than half of the units, which a healthy generator has]
+inline constexpr double kDeadLeave = 0.5;
 inline constexpr double kDeadRise = 0.2;
 inline constexpr double kDeadAll = 0.9;  ///< from here on a few steps are enough
 inline constexpr int kDeadSteps = 10;    ///< a small batch leaves half of the channels at 0 in the first steps
@@ -40,16 +40,17 @@ inline constexpr int kDeadStepsAll = 4;
 inline constexpr double kDeadThoughLearning = 0.95;
 
 // Unstable: rms of the step's change over rms of the parameter.
-inline constexpr double kUnstable = 0.15;  ///< [TM: 0.1, which a warm-up reaches] and above the baseline by
+inline constexpr double kUnstable =
+    0.25;  ///< [TM: 0.1, which plain SGD on attention reaches twice] and above the baseline by
 inline constexpr double kUnstableFactor = 10;
 inline constexpr double kUnstableFactorEarly = 30;
 inline constexpr double kUnstableAlone = 0.5;  ///< where there is no lower baseline: from the first steps on [SM: 10]
 inline constexpr double kUnstableLeave = 0.05;
 inline constexpr int kUnstableSteps = 2;
 inline constexpr int kUnstableStepsAlone = 3;
-/// A parameter that starts at (nearly) 0 moves by 2 / t of itself in its t-th step (momentum, warm-up). Twice that is
-/// allowed.
-inline constexpr double kFromZero = 4;
+/// A parameter that starts at (nearly) 0 moves by 2 / t of itself in its t-th step (momentum, warm-up). Three times
+/// that is allowed: what its gradient passes through may start at 0 too (the two factors of LoRA).
+inline constexpr double kFromZero = 6;
 inline constexpr double kStartsAtZero = 10;  ///< ratio of its first step from which it counts as such
 inline constexpr double kShrunk = 0.1;       ///< of its early rms: a parameter that decays to 0 is not unstable
 

@@ -149,6 +149,25 @@ TEST(Trace, AFailureInsideACallbackDoesNotReachTheProgram) {
   ASSERT_EQ(trace.run().warnings.size(), 1u);
 }
 
+TEST(Trace, StepsAreCountedWhereNothingIsWatchedAndTheOptimizerWritesThroughData) {
+  auto net = std::make_shared<Net>();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);  // writes to p.data()
+  Trace trace;
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    auto loss = net->forward(torch::randn({6, 4})).mean();
+    if (step == 2) loss = loss + torch::log(loss.detach() * 0);
+    loss.backward();
+    optimizer.step();
+  }
+  trace.stop();
+  const auto run = trace.run();
+  EXPECT_EQ(run.steps, 4);
+  ASSERT_FALSE(run.origins.empty());
+  EXPECT_EQ(run.origins.front().step, 2);
+  EXPECT_EQ(run.origins.front().op, "aten::log");
+}
+
 TEST(Trace, StartsAnewAfterAStop) {
   Trace trace;
   torch::log(torch::zeros({1}));

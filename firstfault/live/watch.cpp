@@ -160,6 +160,8 @@ void Watch::after_step(int optimizer, const std::vector<watch::GroupNumbers>& gr
   state_->monitor.after_step(optimizer, groups, ranged);
 }
 
+void Watch::scaled(double scale, bool passed_over) { state_->monitor.scaled(scale, passed_over); }
+
 void Watch::loss(double value) { state_->monitor.loss(value); }
 
 void Watch::log(const std::string& name, double value) { state_->monitor.log(name, value); }

@@ -81,6 +81,9 @@ class Watch {
   /// The same around a step that is made elsewhere. `ranged`: as torch.optim in Python, the optimizer opens a range.
   void before_step(int optimizer, const std::vector<watch::GroupNumbers>& groups, bool ranged);
   void after_step(int optimizer, const std::vector<watch::GroupNumbers>& groups, bool ranged);
+  /// Before after_step(), where the optimizer undoes the loss scale by itself, as fused ones under a GradScaler do: the
+  /// scale, and whether it found Inf in the gradients and passes the step over.
+  void scaled(double scale, bool passed_over);
   /// The loss of the step, where it is not what backward() is called on.
   void loss(double value);
   /// A number of the program's own, kept with the step.

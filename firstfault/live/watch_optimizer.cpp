@@ -41,6 +41,14 @@ void read_adam(optim::Optimizer& optimizer, optim::OptimizerParamGroup& group, w
   }
 }
 
+// Momentum and its like: there, or not.
+void read_presence(optim::Optimizer& optimizer, optim::OptimizerParamGroup& group, watch::GroupNumbers& numbers) {
+  const auto has_state = [&](const at::Tensor& parameter) {
+    return optimizer.state().count(parameter.unsafeGetTensorImpl()) > 0;
+  };
+  numbers.state_steps = std::any_of(group.params().begin(), group.params().end(), has_state);
+}
+
 std::vector<watch::GroupNumbers> read(optim::Optimizer& optimizer) {
   std::vector<watch::GroupNumbers> groups;
   for (auto& group : optimizer.param_groups()) {
@@ -50,6 +58,8 @@ std::vector<watch::GroupNumbers> read(optim::Optimizer& optimizer) {
       read_adam<optim::AdamParamState, optim::AdamOptions>(optimizer, group, numbers);
     } else if (dynamic_cast<optim::AdamW*>(&optimizer)) {
       read_adam<optim::AdamWParamState, optim::AdamWOptions>(optimizer, group, numbers);
+    } else {
+      read_presence(optimizer, group, numbers);
     }
     groups.push_back(std::move(numbers));
   }

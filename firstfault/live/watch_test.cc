@@ -13,6 +13,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
@@ -168,6 +169,23 @@ TEST(Watch, AForkedChildLeavesTheFileToTheParent) {
   EXPECT_EQ(run.rows.size(), 6u);
   EXPECT_EQ(run.state, RunState::complete);
   std::filesystem::remove(path);
+}
+
+TEST(Watch, AStateThatWasLostIsSeenInOptimizersThatCountNoSteps) {
+  auto model = net();
+  torch::optim::RMSprop optimizer(model->parameters(), torch::optim::RMSpropOptions(1e-3));
+  Watch watch(*model, optimizer);
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    const auto loss = loss_of(model, torch::randn({16, 6}));
+    loss.backward();
+    if (step == 2) optimizer.state().clear();
+    watch.step(optimizer, loss);
+  }
+  watch.close();
+  std::vector<bool> lost;
+  for (const auto& row : watch.run().rows) lost.push_back(row.reset_state);
+  EXPECT_EQ(lost, (std::vector<bool>{false, false, true, false}));
 }
 
 TEST(Watch, IsRefusedBesideATraceAndWithUnknownLevels) {

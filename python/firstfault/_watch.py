@@ -232,6 +232,10 @@ class Watch:
         held = self._held.get(id(optimizer))
         if held is None or not self._live.running or os.getpid() != self._process:
             return
+        found_inf = getattr(optimizer, "found_inf", None)  # set by GradScaler.step for those that look themselves
+        if found_inf is not None:
+            scale = getattr(optimizer, "grad_scale", None)
+            self._live.scaled(_NAN if scale is None else float(scale), float(found_inf) > 0)
         self._live.after_step(held.number, held.groups(), True)
 
     def step(self, optimizer: torch.optim.Optimizer | None = None, loss: torch.Tensor | float | None = None) -> None:

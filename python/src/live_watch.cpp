@@ -112,6 +112,9 @@ void bind_watch(nb::module_& m) {
       .def("hold_more", &hold_more, nb::arg("optimizer"), nb::arg("tensors"))
       .def("describe", &describe, nb::arg("command"), nb::arg("versions"))
       .def("before_step", &before_step, nb::arg("optimizer"), nb::arg("groups"), nb::arg("ranged"))
+      .def(
+          "scaled", [](BoundWatch& self, double scale, bool passed_over) { self.watch->scaled(scale, passed_over); },
+          nb::arg("scale"), nb::arg("passed_over"))
       .def("after_step", &after_step, nb::arg("optimizer"), nb::arg("groups"), nb::arg("ranged"))
       .def(
           "loss", [](BoundWatch& self, double value) { self.watch->loss(value); }, Unlocked())

@@ -96,12 +96,10 @@ def watch(found: Program) -> Verdict:
     begun = time.perf_counter()
     models, optimizers = training.task.models, training.optimizers
     alone = len(models) == 1
-    with ff.watch(models["model"] if alone else models, optimizers[0] if alone else optimizers) as run:
+    run = ff.watch(models["model"] if alone else models, optimizers[0] if alone else optimizers)
+    with contextlib.suppress(ValueError), run:  # distributions refuse NaN: the program ends
         for step in range(found.steps):
-            try:
-                loss = training.step(step)
-            except ValueError:  # distributions refuse NaN: the program ends
-                break
+            loss = training.step(step)
             if training.recipe.reports_loss:
                 run.loss(loss)
     verdict.hypotheses = list(run.explain())

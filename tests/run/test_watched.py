@@ -176,7 +176,6 @@ def test_a_libtorch_program_ends_alike_and_its_run_file_names_op_and_line(traine
     assert "the fault" in source[first["line"] - 1] and first["file"].endswith("trainer.cpp")
 
 
-@pytest.mark.xfail(reason="nothing tells the watch of a compiled program's steps: all of it is step 0", strict=True)
 def test_the_steps_of_a_libtorch_program_are_counted(trainer, run, tmp_path):
     native_run(run, trainer)
     [path] = (tmp_path / "runs").glob("*.ffrun")

@@ -353,3 +353,122 @@ def test_a_nan_loss_is_a_row_too_even_when_the_step_is_never_made():
     assert math.isnan(recorded.rows[-1].loss) and recorded.rows[-1].step == 2
     origin = recorded.origins[0]
     assert (origin.op, origin.step) == ("aten::log", 2)
+
+
+@pytest.mark.parametrize("made_in_step", [False, True])
+def test_the_batch_of_every_micro_batch_is_measured(made_in_step):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    parts = [(torch.randn(8, 6), torch.randn(8, 1)) for _ in range(4 * 3)]
+    parts[4 + 2][0][5, 1], parts[4 + 2][1][3] = 700.0, -900.0
+    with ff.watch(model, optimizer) as run:
+        for step in range(3):
+            optimizer.zero_grad()
+            for x, y in parts[4 * step : 4 * step + 4]:
+                if made_in_step:
+                    x, y = x * 1.0, y * 1.0
+                nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+    recorded = run.run()
+    for step, row in enumerate(recorded.rows):
+        for role, part in (("input", 0), ("target", 1)):
+            [health] = sites(row, recorded, role).values()
+            largest = max(part_of_step[part].abs().max().item() for part_of_step in parts[4 * step : 4 * step + 4])
+            assert health.absmax == pytest.approx(largest)
+    assert [health.row for health in sites(recorded.rows[1], recorded, "input").values()] == [5]
+
+
+def fused_under_a_scaler(bad_step):
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    losses = []
+    with ff.watch(model, optimizer) as run:
+        for step in range(6):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4)).square().mean()
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            if step == bad_step:
+                model.weight.grad[0, 0] = float("inf")
+            scaler.step(optimizer)
+            scaler.update()
+    return run, losses
+
+
+def test_a_fused_optimizer_that_passes_over_a_step_marks_it_skipped():
+    run, losses = fused_under_a_scaler(bad_step=3)
+    rows = run.run().rows
+    assert [row.skipped for row in rows] == [False, False, False, True, False, False]
+    assert [row.loss_scale for row in rows] == [1024.0] * 4 + [512.0] * 2
+    assert [row.loss for row in rows] == pytest.approx(losses, rel=1e-5)
+    assert run.events() == [] and run.explain() == []
+
+
+def test_gradients_left_over_are_seen_in_skipped_steps_too():
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with ff.watch(model, optimizer) as run:
+        for _step in range(3):
+            scaler.scale(model(torch.randn(8, 4)).square().mean()).backward()
+            model.weight.grad[0, 0] = float("inf")
+            scaler.step(optimizer)
+            scaler.update()
+    rows = run.run().rows
+    assert [row.skipped for row in rows] == [True] * 3
+    assert [row.gradients_left_over for row in rows] == [False, True, True]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_second_moments_that_were_0_all_along_are_no_lost_state(fused):
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=fused)
+    with ff.watch(model, optimizer) as run:
+        for _step in range(6):
+            optimizer.zero_grad()
+            (model(torch.randn(8, 6)) * 0.0).sum().backward()
+            optimizer.step()
+    assert not any(row.reset_state for row in run.run().rows)
+
+
+INFINITE = {
+    "a part written": lambda x: x.index_put((torch.tensor([2]), torch.tensor([1])), torch.tensor(float("inf"))),
+    "masked_fill": lambda x: x.masked_fill(torch.eye(8, 6) > 0, float("inf")),
+    "masked_fill -Inf": lambda x: x.masked_fill(torch.eye(8, 6) > 0, float("-inf")),
+    "where": lambda x: torch.where(torch.eye(8, 6) > 0, float("inf"), x),
+    "full": lambda x: torch.full((8, 6), float("inf")),
+    "numpy": lambda x: torch.from_numpy(x.numpy() + float("inf")),
+}
+
+
+@pytest.mark.parametrize("spoil", INFINITE.values(), ids=INFINITE)
+@pytest.mark.parametrize("step", [0, 2])
+def test_an_inf_of_the_batch_is_the_datas_whoever_wrote_it_and_no_mask(spoil, step):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with ff.watch(model, optimizer) as run:
+        for now in range(3):
+            optimizer.zero_grad()
+            x = torch.randn(8, 6)
+            x = spoil(x) if now == step else x
+            model(x).square().mean().backward()
+            optimizer.step()
+    first = run.explain()[0]
+    assert (first.cause, first.mechanism, first.phase, first.step) == ("data_nonfinite", "bad_input", "data", step)
+    assert (first.op, first.module) == ("aten::addmm", "model.0")
+
+
+def test_a_constant_beyond_float16_is_no_inf_that_is_meant():
+    model = nn.Linear(4, 3).half()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with ff.watch(model, optimizer) as run:
+        for step in range(3):
+            optimizer.zero_grad()
+            offset = torch.zeros(3, dtype=torch.float16)
+            if step == 2:
+                offset[1] = 5.3e5
+            (model(torch.randn(8, 4).half()) + offset).log_softmax(-1)[:, 0].mean().backward()
+            optimizer.step()
+    first = run.explain()[0]
+    assert (first.cause, first.mechanism, first.step) == ("mixed_precision", "bad_input", 2)

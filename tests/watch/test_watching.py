@@ -126,6 +126,51 @@ def test_misuse_says_what_to_do():
         run.watch(nn.Linear(1, 1))
 
 
+CHECKS = {
+    "argument check of Normal": lambda x: torch.distributions.Normal(x, 1.0, validate_args=True),
+    "argument check of Categorical": lambda x: torch.distributions.Categorical(logits=x, validate_args=True),
+    "argument check of probabilities": lambda x: torch.distributions.Categorical(probs=x, validate_args=True),
+    "argument check of Dirichlet": lambda x: torch.distributions.Dirichlet(x, validate_args=True),
+    "an assert of isfinite": lambda x: check(torch.isfinite(x).all()),
+    "an assert of isnan": lambda x: check(not torch.isnan(x.sum())),
+    "a comparison of a number": lambda x: check(x.sum().item() == x.sum().item()),
+}
+
+
+def check(holds):
+    assert holds, "not finite"
+
+
+@pytest.mark.parametrize("refuse", CHECKS.values(), ids=CHECKS)
+def test_a_value_that_the_program_refuses_is_followed_to_its_origin(refuse):
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises((ValueError, AssertionError)), ff.watch(model, optimizer) as run:
+        for step in range(4):
+            optimizer.zero_grad()
+            x = torch.randn(8, 4)
+            hidden = torch.log(model(x).abs() * (step < 3) - (step == 3) * 1.0)
+            if step == 3:
+                refuse(hidden)
+            model(x).mean().backward()
+            optimizer.step()
+    assert run.run().state == "died"
+    [first, *_] = run.explain()
+    assert (first.cause, first.op, first.step) == ("op_domain", "aten::log", 3)
+    assert run.run().origins[0].sink == "the end of the run"
+
+
+def test_an_exception_of_another_kind_leaves_no_fault_of_what_was_deselected():
+    model = nn.Linear(4, 3)
+    with pytest.raises(KeyError), ff.watch(model, torch.optim.SGD(model.parameters(), lr=0.1)) as run:
+        scores = model(torch.ones(8, 4))
+        logarithm = torch.log(scores - scores.detach().max() - 1)
+        doubled = logarithm * 2
+        kept = torch.where(scores > 1e9, doubled, scores)
+        raise KeyError(kept.shape)
+    assert run.run().state == "died" and run.explain() == []
+
+
 def test_an_exception_in_the_program_passes_unchanged_and_the_run_has_died():
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

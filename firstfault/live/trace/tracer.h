@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "firstfault/live/intercept/observer.h"
@@ -106,6 +107,8 @@ class Tracer final : public intercept::Listener {
   void look_before(Frame& frame, Input& input);
   void locate(Frame& frame);
   void enter_model(const Frame& frame);
+  void remember_leaves(const Frame& frame);
+  bool is_leaf_read(const at::Tensor& tensor) const;
   std::int32_t owner_of_parameters(const Frame& frame);
 
   // tracer_results.cpp: it ends
@@ -132,6 +135,8 @@ class Tracer final : public intercept::Listener {
   // tracer_nodes.cpp: one bad value
   Context context(const Frame& frame) const;
   std::vector<Edge> bad_inputs(Frame& frame, std::int32_t item);
+  bool is_taken_for_data(const Frame& frame, const Input& input) const;
+  void take_for_data(Edge& edge, const Input& input, std::uint64_t number);
   std::int32_t make_node(Frame& frame, const Output& output, intercept::PlaceId exact);
   std::int32_t add_node(Node node);
   const ForwardOp* compiled_region(const at::Tensor& tensor);
@@ -201,8 +206,10 @@ class Tracer final : public intercept::Listener {
   std::atomic<bool> optimizer_open_{false};
   std::atomic<bool> optimizer_ranges_{false};  ///< torch.optim marks its steps itself; no need to guess
   std::atomic<bool> model_entered_{false};
-  std::atomic<std::uint64_t> model_first_{
-      0};  ///< in this step, the first record of the model with gradients on; 0: none
+  /// The first record of the model with gradients on, since the step or its last backward began; 0: none.
+  std::atomic<std::uint64_t> model_first_{0};
+  /// What was written between these was made by an earlier forward and backward of this step; 0: there is none.
+  std::atomic<std::uint64_t> made_from_{0}, made_to_{0};
   std::atomic<std::uint64_t> steps_ended_{0};
   std::atomic<bool> step_pending_{false};  ///< an optimizer step has ended; the next op begins another
   std::atomic<bool> backward_done_{false};
@@ -210,6 +217,8 @@ class Tracer final : public intercept::Listener {
   std::atomic<bool> guessed_optimizer_{false};
   bool guessed_write_ = false;
   bool optimizer_called_ = false, amp_checked_ = false;
+  std::unordered_set<std::uintptr_t>
+      leaves_;  ///< storages of leaves that the step's forward read, while nothing is watched
   std::vector<std::uintptr_t> gradients_, parameters_;  ///< storages, sorted: where a hand-written optimizer begins
   std::atomic<std::int64_t> batch_size_{0};             ///< of the step, 0: not known yet
   std::atomic<bool> batch_void_{false};                 ///< something in this step contradicts it: no sample is named

@@ -109,9 +109,32 @@ std::vector<Edge> Tracer::bad_inputs(Frame& frame, std::int32_t item) {
       slots_.pin(fresh, input.tensor);
       if (!edge.intended) ++unintended_;
     }
+    if (edge.intended && graph_.has(edge.node) && is_taken_for_data(frame, input))
+      take_for_data(edge, input, frame.number);
     edges.push_back(edge);
   }
   return edges;
+}
+
+// A layer or a loss that computes with the tensor, which carries no gradient: nobody means an Inf there.
+bool Tracer::is_taken_for_data(const Frame& frame, const Input& input) const {
+  const OpTraits& op = *frame.traits;
+  const bool mask = op.passes_inf || op.takes_mask || op.selects || (op.mask_first && input.argument == 0);
+  if (mask || input.tensor.requires_grad()) return false;
+  if (intercept::frames().in_backward() || input.tensor.dim() == 0) return false;
+  return std::any_of(frame.inputs.begin(), frame.inputs.end(),
+                     [](const Input& other) { return other.tensor.requires_grad(); });
+}
+
+void Tracer::take_for_data(Edge& edge, const Input& input, std::uint64_t number) {
+  edge.node = add_outside(input.tensor, edge.bits, false, number);
+  edge.intended = false;
+  if (graph_.has(edge.node)) graph_[edge.node].intended = false;
+  Slot& slot = slots_.insert(input.tensor, number);
+  slot.node = edge.node;
+  slot.state = edge.bits;
+  slots_.pin(slot, input.tensor);
+  ++unintended_;
 }
 
 std::int32_t Tracer::add_node(Node node) {
@@ -170,8 +193,9 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
     if (region == &compiled_backward_) node.phase = Phase::backward;
     if (node.phase == Phase::data) node.phase = Phase::forward;
   }
-  // A single Inf is a constant that somebody wrote down.
-  node.intended = !unwritten && !node.compiled && !(bits & kNaN) && tensor.numel() == 1;
+  // A single Inf is a constant that somebody wrote down; in float16 it may have been a finite number.
+  const bool too_large = tensor.scalar_type() == at::kHalf && (bits & kPosInf);
+  node.intended = !unwritten && !node.compiled && !(bits & kNaN) && tensor.numel() == 1 && !too_large;
   if (!node.intended && evidence_kept_ < kMaxEvidence) {
     ++evidence_kept_;
     // A parameter is described as it is, not as the view of it that the op read.
@@ -225,7 +249,7 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
   node.nested = is_nested();
   node.phase = phase_now();
   node.requires_grad = output.whole->requires_grad();
-  node.writes_leaf = output.written && is_leaf_parameter(*output.whole);
+  node.writes_leaf = output.written && is_leaf_read(output.tensor());
   node.storage = StoragePin(output.tensor().storage());
   node.dtype = output.tensor().scalar_type();
   node.shape = output.tensor().sizes().vec();

@@ -129,9 +129,12 @@ void Tracer::on_op_start(Frame& frame, const at::RecordFunction& record) {
   // A node of the program's own whose backward runs a forward: re-entrant checkpointing.
   if (outermost && phase == Phase::backward && c10::GradMode::is_enabled() && in_custom_node()) locate(frame);
   if (outermost && phase != Phase::backward) {
+    const bool after_backward = made_from_.load(std::memory_order_relaxed) > made_to_.load(std::memory_order_relaxed);
+    if (after_backward) made_to_.store(frame.number, std::memory_order_relaxed);
     if (phase != Phase::optimizer) locate(frame);
     begin_step_if_pending(frame, phase);
     if (backward_done_.load(std::memory_order_relaxed)) notice_optimizer(frame);
+    if (!watching_.load(std::memory_order_relaxed)) remember_leaves(frame);
   }
   if (!frame.observed) return;
   for (Input& input : frame.inputs) {
@@ -275,17 +278,36 @@ void Tracer::locate(Frame& frame) {
 
 void Tracer::enter_model(const Frame& frame) {
   if (!model_entered_.load(std::memory_order_relaxed)) model_entered_.store(true, std::memory_order_relaxed);
-  const bool trains = model_first_.load(std::memory_order_relaxed) == 0 && c10::GradMode::is_enabled();
+  const bool trains = model_first_.load(std::memory_order_relaxed) == 0 && c10::GradMode::is_enabled() &&
+                      !intercept::frames().in_backward();
   if (trains) model_first_.store(frame.number, std::memory_order_relaxed);
 }
 
+// An optimizer may write through p.data(), which is no leaf: then the storage tells.
+void Tracer::remember_leaves(const Frame& frame) {
+  if (!c10::GradMode::is_enabled()) return;
+  for (const Input& input : frame.inputs) {
+    if (!is_leaf_parameter(input.tensor)) continue;
+    const std::lock_guard lock(intercept::observer_mutex());
+    leaves_.insert(identity_of(input.tensor));
+  }
+}
+
+// The observer's mutex is held.
+bool Tracer::is_leaf_read(const at::Tensor& tensor) const {
+  return is_leaf_parameter(tensor) || (!leaves_.empty() && leaves_.count(identity_of(tensor)));
+}
+
 bool Tracer::is_from_before_the_model(const at::Tensor& tensor) {
-  if (model_first_.load(std::memory_order_relaxed) == 0) return true;
+  const auto first = model_first_.load(std::memory_order_relaxed);
+  const auto made_from = made_from_.load(std::memory_order_relaxed);
+  if (first == 0) return made_from == 0;
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
   const std::lock_guard lock(intercept::observer_mutex());
   if (names_.watches_storage(storage)) return false;
   const Slot* slot = slots_.find(storage);
-  return !slot || slot->written < model_first_.load(std::memory_order_relaxed);
+  if (!slot || slot->written < made_from) return true;
+  return slot->written < first && slot->written >= made_to_.load(std::memory_order_relaxed);
 }
 
 }  // namespace firstfault::trace

@@ -298,6 +298,8 @@ void Tracer::settle(Frame& frame, Output& output, intercept::PlaceId exact) {
       return;
     }
     output.bits = measure::scan(output.tensor());
+    // broadcast_tensors, contiguous: its own argument, which nobody wrote.
+    if (!output.bits && op.composite && !by_child && !output.written && reads_storage(frame, storage)) return;
   }
   write_slot(frame, output, exact);
 }

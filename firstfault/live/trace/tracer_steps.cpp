@@ -55,6 +55,8 @@ void Tracer::on_node_start(Frame& frame) {
   if (intercept::frames().backward_depth() != kEngineAndNode || thread.top_ops == thread.top_ops_at_root) return;
   thread.top_ops_at_root = thread.top_ops;
   thread.at_root = true;
+  if (const auto first = model_first_.exchange(0); first && made_from_.load(kRelaxed) == 0) made_from_.store(first);
+  made_to_.store(0, kRelaxed);
   const std::lock_guard lock(intercept::observer_mutex());
   const ForwardOp* forward = forwards_.find(frame.sequence, frame.forward_thread);
   if (!forward || forward->bad_step != step_ || !graph_.has(forward->bad_node)) return;
@@ -115,7 +117,7 @@ void Tracer::notice_optimizer(Frame& frame) {
   const std::lock_guard lock(intercept::observer_mutex());
   if (grad_mode) return end_optimizer();
   if (!names_.watching()) {  // then every tensor that an optimizer could hold is one
-    const auto is_stepped = [](const Input& input) { return input.written && is_leaf_parameter(input.tensor); };
+    const auto is_stepped = [&](const Input& input) { return input.written && is_leaf_read(input.tensor); };
     if (std::none_of(frame.inputs.begin(), frame.inputs.end(), is_stepped)) return;
     guess_optimizer();
     return confirm_optimizer();
@@ -253,12 +255,15 @@ void Tracer::end_step() {
   }
   hits_.clear();
   roots_.clear();
+  leaves_.clear();
   amp_checked_ = optimizer_called_ = false;
   batch_size_.store(0, kRelaxed);
   batch_void_.store(false, kRelaxed);
   backward_done_.store(false, kRelaxed);
   model_entered_.store(false, kRelaxed);
   model_first_.store(0, kRelaxed);
+  made_from_.store(0, kRelaxed);
+  made_to_.store(0, kRelaxed);
   step_pending_.store(true, kRelaxed);
   steps_ended_.fetch_add(1, kRelaxed);
 }
@@ -306,19 +311,23 @@ void Tracer::roll_graph() {
   nodes_end_.store(graph_.end(), kRelaxed);
 }
 
-// Values that still live and that no op has read.
+// Values that still live and that nothing on the way to a loss absorbed, also not what was made of them. That an op has
+// read one says nothing: isfinite() does before the program raises its error, and so does the message of that error.
 void Tracer::check_loose_ends() {
-  std::vector<bool> read(graph_.size());
-  for (auto id = graph_.first(); id < graph_.end(); ++id) {
+  const auto at = [&](std::int32_t id) { return static_cast<std::size_t>(id - graph_.first()); };
+  std::vector<bool> absorbed(graph_.size());
+  for (auto id = graph_.end(); id-- > graph_.first();) {
+    const auto counts = [&](const Absorber& a) { return a.requires_grad || !graph_[id].requires_grad; };
+    const auto& absorbers = graph_[id].absorbers;
+    if (std::any_of(absorbers.begin(), absorbers.end(), counts)) absorbed[at(id)] = true;
     for (const Edge& edge : graph_[id].inputs) {
-      if (graph_.has(edge.node)) read[static_cast<std::size_t>(edge.node - graph_.first())] = true;
+      if (absorbed[at(id)] && graph_.has(edge.node)) absorbed[at(edge.node)] = true;
     }
   }
   slots_.for_each_living_bad([&](const Slot& slot) {
-    if (!graph_.has(slot.node) || read[static_cast<std::size_t>(slot.node - graph_.first())]) return;
+    if (!graph_.has(slot.node) || absorbed[at(slot.node)]) return;
     const Node& node = graph_[slot.node];
-    if (node.step == step_ && !node.intended && node.absorbers.empty())
-      hits_.push_back({slot.node, "the end of the run"});
+    if (node.step == step_ && !node.intended) hits_.push_back({slot.node, "the end of the run"});
   });
 }
 
@@ -353,6 +362,7 @@ void Tracer::forget_values(std::int64_t step) {
   evidence_kept_ = 0;
   hits_.clear();
   roots_.clear();
+  leaves_.clear();
   unintended_ = 0;
   step_ = step;
   optimizer_open_ = optimizer_ranges_ = model_entered_ = step_pending_ = backward_done_ = guessed_optimizer_ = false;
@@ -364,7 +374,7 @@ void Tracer::forget_values(std::int64_t step) {
   batch_void_ = paused_ = false;
   compiled_backward_ = ForwardOp{};
   read_out_ = {};
-  step_start_ = 0;
+  step_start_ = model_first_ = made_from_ = made_to_ = 0;
   saw_compiled_ = false;
 }
 

@@ -61,8 +61,6 @@ class Monitor final : public intercept::Listener {
   void after_step(std::int32_t optimizer, const std::vector<GroupNumbers>& groups, bool ranged);
   void loss(double value);
   void log(const std::string& name, double value);
-  /// A step that a guard or a scaler of the program's own left out.
-  void skipped();
   std::int64_t steps();
   /// The step that is being made is refused: nothing of it is written.
   void refused();
@@ -76,6 +74,9 @@ class Monitor final : public intercept::Listener {
   /// the run. Between steps, on the thread that trains; nobody else may observe. `died`: by an exception.
   void begin_aside();
   Run end_aside(bool died);
+  /// In a step whose optimizer undoes the loss scale itself, as fused ones do: the scale, and whether the optimizer
+  /// found Inf in the gradients and passes the step over.
+  void scaled(double scale, bool passed_over);
   void close(RunState state);
 
   Run run();
@@ -92,6 +93,12 @@ class Monitor final : public intercept::Listener {
   struct Where {
     std::int32_t module = -1;
     std::int32_t after = -1;  ///< the module that ran last
+  };
+
+  /// What an optimizer's group held after its last step.
+  struct KnownState {
+    double steps = 0;
+    float second = Health::kAbsent;
   };
 
   bool in_parent() const noexcept;
@@ -156,10 +163,10 @@ class Monitor final : public intercept::Listener {
   std::vector<bool> leaf_;           ///< by module: has none inside
   std::vector<std::int32_t> order_;  ///< by module; -1: not entered yet
   std::int32_t next_order_ = 0;
-  std::map<std::pair<std::int32_t, std::size_t>, double> state_steps_;  ///< by optimizer and group
-  std::vector<const c10::TensorImpl*> batch_seen_;                      ///< in this step; compared, never followed
-  std::array<int, 2> batch_sites_{};                                    ///< inputs, targets
-  std::map<std::int32_t, float> usual_absmax_;                          ///< by site of the batch
+  std::map<std::pair<std::int32_t, std::size_t>, KnownState> states_;  ///< by optimizer and group
+  std::vector<const c10::TensorImpl*> batch_seen_;                     ///< in this step; compared, never followed
+  std::array<int, 2> batch_sites_{};                                   ///< inputs, targets
+  std::map<std::int32_t, float> usual_absmax_;                         ///< by site of the batch
   StepRow row_;
   std::optional<StepRow> waiting_;  ///< the last row, while it has no loss: one that is given now belongs to it
   bool row_open_ = false;           ///< something happened since the last row

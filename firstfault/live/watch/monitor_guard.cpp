@@ -35,7 +35,7 @@ void Monitor::refused() {
 
 void Monitor::rolled_back() {
   const std::lock_guard lock(mutex_);
-  state_steps_.clear();
+  states_.clear();
 }
 
 void Monitor::clipped(double coefficient, const at::Tensor& gradient) {

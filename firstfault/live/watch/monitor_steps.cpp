@@ -100,11 +100,10 @@ void Monitor::before_step(std::int32_t optimizer, const std::vector<GroupNumbers
     row_.optimizer = optimizer;
     row_.gradients_left_over = parameters_.left_over(optimizer);
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      double& known = state_steps_[{optimizer, i}];
+      const KnownState& known = states_[{optimizer, i}];
       // Gone, or set to 0: then the bias correction of Adam no longer fits.
-      const bool zeroed = known > 0 && smallest_root(groups[i].second_moments) == 0;
-      if ((known > 0 && groups[i].state_steps == 0) || zeroed) row_.reset_state = true;
-      known = is_unknown(groups[i].state_steps) ? 0 : groups[i].state_steps;
+      const bool zeroed = known.second > 0 && smallest_root(groups[i].second_moments) == 0;
+      if ((known.steps > 0 && groups[i].state_steps == 0) || zeroed) row_.reset_state = true;
     }
     parameters_.before_step(optimizer);
   });
@@ -153,6 +152,7 @@ void Monitor::put_groups(std::int32_t optimizer, const std::vector<GroupNumbers>
     health.state_steps = static_cast<float>(group.state_steps);
     health.second = smallest_root(group.second_moments);
     put(index, health);
+    states_[{optimizer, i}] = {is_unknown(group.state_steps) ? 0 : group.state_steps, health.second};
   }
   row_.lr = lr;
 }
@@ -219,13 +219,12 @@ void Monitor::log(const std::string& name, double value) {
   });
 }
 
-void Monitor::skipped() {
+void Monitor::scaled(double scale, bool passed_over) {
   guarded([&] {
     const std::lock_guard lock(mutex_);
-    row_.skipped = true;
-    stepped_ = true;
+    if (scale > 0) row_.loss_scale = loss_scale_ = scale;
+    row_.skipped = passed_over;
   });
-  end_unobserved_step();
 }
 
 // Each step that the tracer has judged is one row.
@@ -281,6 +280,7 @@ void Monitor::finish_row() {
   row_.step = step_++;
   row_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   if (!stepped_ && amp_checked_) row_.skipped = true;
+  if (!stepped_) row_.gradients_left_over = parameters_.left_over(-1);
   for (Fact& fact : facts_.take(row_.step, loss_scale_)) {
     const double factor = loss_factor_ / (row_.loss_scale > 0 ? row_.loss_scale : 1);
     if (fact.kind == FactKind::loss_op && std::isfinite(factor)) fact.numbers["factor"] = factor;
@@ -347,10 +347,14 @@ void Monitor::close(RunState state) {
   try {
     if (observing_.exchange(false)) intercept::stop_observing();
     if (was_running && options_.level != Level::gradients) tracer_.finish(state == RunState::died);
+    {
+      const std::lock_guard lock(mutex_);  // what a program computes when it has trained is no step
+      row_open_ = row_open_ && (row_.backwards > 0 || loss_given_ || state == RunState::died);
+    }
     settle_steps();
     const Run traced = tracer_.run();
     const std::lock_guard lock(mutex_);
-    if (row_open_ && (row_.backwards > 0 || loss_given_)) finish_row();
+    finish_row();
     flush_waiting();
     for (const auto& warning : traced.warnings) recorder_.warning(warning);
     recorder_.counts(traced.ops, traced.uninspected);

@@ -47,7 +47,17 @@ std::optional<Verdict> written_as_constant(const OriginEvidence& evidence) {
   return std::nullopt;
 }
 
+/// A single number in float16: what the program wrote there was finite, but for a float('inf').
+bool is_constant_beyond_float16(const OriginEvidence& evidence) {
+  const bool unnamed = evidence.role == TensorRole::batch || evidence.role == TensorRole::outside;
+  return unnamed && evidence.dtype == "float16" && elements(evidence.shape) == 1 && evidence.first == kPosInf;
+}
+
 std::optional<Verdict> judge(const OriginEvidence& evidence) {
+  if (is_constant_beyond_float16(evidence)) {
+    return Verdict{"mixed_precision", "a number that the program stored in float16 is Inf there: the largest is 65504",
+                   "keep such constants in float32, or below the largest float16."};
+  }
   if (evidence.role == TensorRole::none && evidence.first == kNaN) return written_as_constant(evidence);
   switch (evidence.role) {
     case TensorRole::parameter:
@@ -76,7 +86,8 @@ extern const Mechanism bad_input;
 const Mechanism bad_input{
     .name = "bad_input",
     .condition = "NaN or Inf already in the batch, a parameter, a buffer, a gradient, or a tensor from outside",
-    .cause = "data_nonfinite (batch, buffer, gradient, outside); bad_init (parameter)",
+    .cause =
+        "data_nonfinite (batch, buffer, gradient, outside); bad_init (parameter); mixed_precision (a float16 constant)",
     .reading =
         "No op made the value: a tensor held it when an op first read it. The tensor is named, and so is the op.",
     .remedy = "Clean the data; check the loader, the checkpoint, the initialisation.",

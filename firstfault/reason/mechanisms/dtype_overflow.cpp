@@ -47,8 +47,8 @@ bool multiplies_matrices(std::string_view op) {
 bool casts(std::string_view op) { return one_of(op, {"_to_copy", "to", "copy", "_autocast_to_reduced_precision"}); }
 
 bool elementwise(std::string_view op) {
-  return casts(op) || one_of(op, {"mul", "add", "sub", "rsub", "div", "pow", "square", "reciprocal", "addcmul",
-                                  "addcdiv", "lerp", "cumprod", "ldexp", "polar"});
+  return casts(op) || one_of(op, {"scalar_tensor", "mul", "add", "sub", "rsub", "div", "pow", "square", "reciprocal",
+                                  "addcmul", "addcdiv", "lerp", "cumprod", "ldexp", "polar"});
 }
 
 /// copy_ reads `src`; what its destination held before is no operand.
@@ -62,6 +62,7 @@ std::optional<double> exact(const OriginEvidence& evidence) {
   const std::string_view op = judged(evidence);
   const auto a = value_of(find(evidence, "self"));
   if (casts(op)) return value_of(cast_source(evidence));
+  if (op == "scalar_tensor") return value_of(find(evidence, "s"));
   if (!a) return std::nullopt;
   if (op == "square") return *a * *a;
   if (op == "reciprocal") return 1 / *a;

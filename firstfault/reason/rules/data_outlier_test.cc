@@ -55,6 +55,23 @@ TEST(LabelOutlier, NamesTheTargetsOfASpike) {
   EXPECT_EQ(answers.front().cause, "label_outlier");
 }
 
+TEST(DataOutlier, WinsOverTheLearningRateWhereADivergenceBeginsWithItOrJustAfterIt) {
+  for (const auto role : {SiteRole::input, SiteRole::target}) {
+    for (const double times : {12, 100}) {
+      for (const std::int64_t bad : {28, 29, 30}) {
+        const auto answers = hypotheses(with_batch(diverging(30, 8, 30), role, bad, times));
+        ASSERT_FALSE(answers.empty());
+        EXPECT_EQ(answers.front().cause, role == SiteRole::input ? "data_outlier" : "label_outlier") << bad << times;
+        EXPECT_EQ(answers.front().onset_step, bad);
+      }
+    }
+  }
+}
+
+TEST(DataOutlier, LeavesADivergenceLongAfterItToTheLearningRate) {
+  EXPECT_EQ(hypotheses(with_batch(diverging(30, 8, 30), SiteRole::input, 20, 100)).front().cause, "lr_too_high");
+}
+
 TEST(DataOutlier, IsSilentWhereTheProgramLeftTheBatchOut) {
   auto run = with_batch(learning(100), SiteRole::input, 60, 10);
   run.rows[60].loss *= 400;

@@ -14,7 +14,9 @@ constexpr double kOnlySpiked = 0.75;  ///< the next step was as if nothing had b
 constexpr double kLargestHalf = 65504;
 constexpr double kThrown = 0.1;  ///< update ratio of the step: the parameters were moved far
 constexpr double kAbsurd = 0.9;
-constexpr double kSpikeTimes = 10;  ///< loss or gradient norm over its level
+constexpr std::int64_t kJustBefore = 2;  ///< steps
+constexpr double kFarOut = 10;           ///< times the usual, of a batch before the one with which the growth began
+constexpr double kSpikeTimes = 10;       ///< loss or gradient norm over its level
 
 /// Ops that are finite on everything ordinary: where one overflows in float32, its operands are to blame. exp, log
 /// and division are fragile by themselves, and the mechanism says so.
@@ -35,6 +37,17 @@ struct Place {
   const char* harm;
 };
 
+/// The growth shows in the loss of the batch itself, or only in those after the step that it made.
+std::int64_t start_of_growth(const Reading& reading, SiteRole role) {
+  const std::int64_t onset = reading.harm().onset;
+  if (batch_outlier(reading, role, onset)) return onset;
+  for (std::int64_t step = onset - 1; step >= onset - kJustBefore; --step) {
+    const auto outlier = batch_outlier(reading, role, step);
+    if (outlier && outlier->times() >= kFarOut) return step;
+  }
+  return onset;
+}
+
 /// The steps in which an outlier would explain the harm.
 std::optional<Place> place(const Reading& reading, SiteRole role) {
   const Harm& harm = reading.harm();
@@ -45,7 +58,7 @@ std::optional<Place> place(const Reading& reading, SiteRole role) {
     if (known) return Place{harm.step, kOverflowed, "the values went beyond the dtype in the same step"};
     return std::nullopt;
   }
-  if (harm.grew) return Place{harm.onset, kStarted, "loss and gradients have grown away since that step"};
+  if (harm.grew) return Place{start_of_growth(reading, role), kStarted, "loss and gradients have grown away since"};
   return std::nullopt;
 }
 
