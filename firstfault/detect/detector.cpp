@@ -51,12 +51,6 @@ DetectorOptions checked(DetectorOptions options) {
               Error::Kind::bad_value);
 }
 
-double elements_of(const Site& site) {
-  double elements = 1;
-  for (const std::int64_t size : site.shape) elements *= static_cast<double>(size);
-  return elements;
-}
-
 bool has_parameter(const Site& site) { return site.role == SiteRole::gradient || site.role == SiteRole::parameter; }
 
 /// The loss as the row has it, for a loss site that has no Health of its own in this step.
@@ -103,7 +97,7 @@ void Detector::Impl::look_around(const std::vector<Site>& sites, const StepRow& 
     const bool counts = sites[i].role == SiteRole::loss || (has_parameter(sites[i]) && !row.skipped);
     context.harm = context.harm || (counts && one.bad());
     if (sites[i].role != SiteRole::gradient || !one.seen() || one.bad() || !known(one.rms)) continue;
-    squares += double{one.rms} * one.rms * elements_of(sites[i]);
+    squares += double{one.rms} * one.rms * static_cast<double>(sites[i].elements());
   }
   context.gradient_norm = std::sqrt(squares);
   course.add(row.loss);

@@ -13,12 +13,6 @@ namespace {
 constexpr std::size_t kFewest = 3;       // values from which a short baseline is some help
 constexpr double kLeastFraction = 0.01;  // a fraction of 0 has no logarithm
 
-double elements_of(const Site& site) {
-  double elements = 1;
-  for (const std::int64_t size : site.shape) elements *= static_cast<double>(size);
-  return std::max(elements, 1.0);
-}
-
 bool holds_whole_numbers(const std::string& dtype) {
   return dtype.find("int") != std::string::npos || dtype == "bool" || dtype == "long" || dtype == "short";
 }
@@ -43,7 +37,7 @@ bool Readings::entering(Condition condition) const {
 
 SiteWatch::SiteWatch(const Site& site)
     : role_(site.role),
-      root_of_elements_(std::sqrt(elements_of(site))),
+      root_of_elements_(std::sqrt(static_cast<double>(std::max<std::int64_t>(site.elements(), 1)))),
       order_(site.order),
       matrix_(site.shape.size() >= 2),
       whole_numbers_(holds_whole_numbers(site.dtype)),

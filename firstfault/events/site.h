@@ -31,6 +31,13 @@ struct Site {
   std::string dtype;                ///< when first seen
   std::vector<std::int64_t> shape;  ///< when first seen
   std::int32_t order = -1;          ///< place of its module in the first forward pass, 0 first; -1: not known
+
+  /// 1 where there is no shape.
+  std::int64_t elements() const noexcept {
+    std::int64_t count = 1;
+    for (const std::int64_t size : shape) count *= size;
+    return count;
+  }
 };
 
 }  // namespace firstfault

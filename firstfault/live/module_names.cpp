@@ -1,6 +1,8 @@
 // The one file that needs torch::nn.
 #include "firstfault/live/module_names.h"
 
+#include <algorithm>
+
 #include <torch/nn/module.h>
 
 #include "firstfault/base/error.h"
@@ -48,10 +50,23 @@ ModuleNames names_of(const torch::nn::Module& module, const std::string& name) {
   return names;
 }
 
-void Trace::watch(const torch::nn::Module& module, const std::string& name) {
-  ModuleNames names = names_of(module, name);
-  watch(std::move(names.paths), std::move(names.tensors));
+void append(ModuleNames& known, ModuleNames fresh, std::size_t active) {
+  const auto first = known.paths.begin() + static_cast<std::ptrdiff_t>(active);
+  if (!fresh.paths.empty() && std::find(first, known.paths.end(), fresh.paths.front()) != known.paths.end()) {
+    throw Error(
+        "firstfault: watch: the name '" + fresh.paths.front() + "' is taken by another module; pass another name",
+        Error::Kind::bad_value);
+  }
+  const auto offset = static_cast<std::int32_t>(known.paths.size());
+  for (auto& tensor : fresh.tensors) {
+    if (tensor.module >= 0) tensor.module += offset;
+    known.tensors.push_back(std::move(tensor));
+  }
+  known.paths.insert(known.paths.end(), fresh.paths.begin(), fresh.paths.end());
+  known.modules.insert(known.modules.end(), fresh.modules.begin(), fresh.modules.end());
 }
+
+void Trace::watch(const torch::nn::Module& module, const std::string& name) { watch(names_of(module, name)); }
 
 void Watch::watch(const torch::nn::Module& module, const std::string& name) { watch(names_of(module, name)); }
 

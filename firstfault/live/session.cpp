@@ -1,7 +1,6 @@
 // The facade: one trace at a time, its life cycle, and the way from recorded facts to explained answers.
 #include "firstfault/live/session.h"
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <ostream>
@@ -11,6 +10,7 @@
 #include "firstfault/base/error.h"
 #include "firstfault/live/intercept/native_places.h"
 #include "firstfault/live/intercept/observer.h"
+#include "firstfault/live/module_names.h"
 #include "firstfault/live/observation.h"
 #include "firstfault/live/trace/tracer.h"
 #include "firstfault/present/text.h"
@@ -29,9 +29,8 @@ struct Trace::State {
   TraceOptions options;
   bool enabled = !switched_off_by_environment();
   std::atomic<bool> running = false;
-  std::vector<std::string> modules;  // only ever added to
-  std::ptrdiff_t watched_from = 0;   // those before are no longer watched
-  std::vector<trace::NamedTensor> tensors;
+  ModuleNames names;             // paths are only ever added to
+  std::size_t watched_from = 0;  // those before are no longer watched
   trace::Tracer tracer;
 
   State(const TraceOptions& o, std::unique_ptr<intercept::Places> places)
@@ -69,29 +68,19 @@ void Trace::stop() {
 void Trace::pause() { state_->tracer.pause(true); }
 void Trace::resume() { state_->tracer.pause(false); }
 
-void Trace::watch(std::vector<std::string> modules, std::vector<trace::NamedTensor> tensors) {
+void Trace::watch(ModuleNames fresh) {
   const std::lock_guard lock(observation_mutex());
-  auto& known = state_->modules;
-  const auto active = known.begin() + state_->watched_from;
-  if (!modules.empty() && std::find(active, known.end(), modules.front()) != known.end()) {
-    throw Error("firstfault: watch: the name '" + modules.front() + "' is taken by another module; pass another name",
-                Error::Kind::bad_value);
-  }
-  const auto offset = static_cast<std::int32_t>(known.size());
-  for (auto& tensor : tensors) {
-    if (tensor.module >= 0) tensor.module += offset;
-    state_->tensors.push_back(std::move(tensor));
-  }
-  known.insert(known.end(), modules.begin(), modules.end());
-  state_->tracer.set_names(known, state_->tensors);
-  intercept::set_module_paths(known);
+  ModuleNames& names = state_->names;
+  append(names, std::move(fresh), state_->watched_from);
+  state_->tracer.set_names(names.paths, names.tensors);
+  intercept::set_module_paths(names.paths);
 }
 
 void Trace::unwatch() {
   const std::lock_guard lock(observation_mutex());
-  state_->watched_from = static_cast<std::ptrdiff_t>(state_->modules.size());  // what was recorded keeps their names
-  state_->tensors.clear();
-  state_->tracer.set_names(state_->modules, {});
+  state_->watched_from = state_->names.paths.size();  // what was recorded keeps their names
+  state_->names.tensors.clear();
+  state_->tracer.set_names(state_->names.paths, {});
   intercept::set_module_paths({});
 }
 

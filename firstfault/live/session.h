@@ -18,6 +18,8 @@ class Module;
 
 namespace firstfault {
 
+struct ModuleNames;
+
 struct TraceOptions {
   /// Keep the call stack of forward ops, so that a fault of their backward has a line. A forward fault has one anyway.
   bool stacks = true;
@@ -54,8 +56,7 @@ class Trace {
   /// checking gradients and parameters, and for counting steps of an optimizer that is not Python's torch.optim.
   /// The parameters are kept alive until unwatch() or the end of the trace's life. Error when `name` is taken already.
   void watch(const torch::nn::Module& module, const std::string& name = "model");
-  /// The same from lists; `NamedTensor::module` counts within `modules`.
-  void watch(std::vector<std::string> modules, std::vector<trace::NamedTensor> tensors);
+  void watch(ModuleNames names);
   /// Forgets all that is watched.
   void unwatch();
 

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "firstfault/base/error.h"
+#include "firstfault/live/module_names.h"
 #include "firstfault/live/session.h"
 
 namespace firstfault {
@@ -116,7 +117,7 @@ TEST(Threads, AModuleScopeIsOfItsThread) {
   Trace trace;
   std::vector<std::string> modules{"net"};
   for (int i = 0; i < kThreads; ++i) modules.push_back("net." + std::to_string(i));
-  trace.watch(modules, {});
+  trace.watch({.paths = modules, .tensors = {}, .modules = {}});
   std::atomic<int> right{0};
   on_threads([&](int i) {
     const ModuleScope scope(modules[i + 1]);
@@ -156,7 +157,7 @@ TEST(Threads, QuestionsAreAnsweredWhileOthersTrain) {
   Training training;
   for (int round = 0; round < kRounds; ++round) {
     const at::Tensor weight = at::zeros({2}).requires_grad_();
-    trace.watch({"net"}, {{weight, "net.weight", TensorRole::parameter, 0}});
+    trace.watch({.paths = {"net"}, .tensors = {{weight, "net.weight", TensorRole::parameter, 0}}, .modules = {}});
     const at::Tensor loss = weight.log().sum();
     EXPECT_TRUE(trace.has_issue(loss));
     EXPECT_EQ(trace.diagnose(loss).culprits.at(0).module, "net");

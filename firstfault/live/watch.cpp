@@ -1,7 +1,6 @@
 // The facade of a watched run: its life cycle, its names, and the way from the record to explained answers.
 #include "firstfault/live/watch.h"
 
-#include <algorithm>
 #include <map>
 #include <ostream>
 
@@ -66,6 +65,10 @@ struct Watch::State {
     constexpr const char* levels[] = {"gradients", "modules", "ops"};
     setup.level = levels[static_cast<int>(options.level)];
   }
+  /// Before the start there is nobody to tell.
+  void publish() {
+    if (monitor.running()) monitor.set_setup(setup);
+  }
   bool observes() const { return options.level != watch::Level::gradients; }
 };
 
@@ -96,24 +99,12 @@ bool Watch::running() const noexcept { return state_->monitor.running(); }
 
 void Watch::watch(ModuleNames fresh) {
   const std::lock_guard lock(observation_mutex());
-  ModuleNames& known = state_->names;
-  if (!fresh.paths.empty() &&
-      std::find(known.paths.begin(), known.paths.end(), fresh.paths.front()) != known.paths.end()) {
-    throw Error(
-        "firstfault: watch: the name '" + fresh.paths.front() + "' is taken by another module; pass another name",
-        Error::Kind::bad_value);
-  }
-  const auto offset = static_cast<std::int32_t>(known.paths.size());
-  for (auto& tensor : fresh.tensors) {
-    if (tensor.module >= 0) tensor.module += offset;
-    known.tensors.push_back(std::move(tensor));
-  }
-  known.paths.insert(known.paths.end(), fresh.paths.begin(), fresh.paths.end());
-  auto& modules = state_->setup.modules;
-  modules.insert(modules.end(), fresh.modules.begin(), fresh.modules.end());
-  state_->monitor.set_names(known.paths, known.tensors);
-  intercept::set_module_paths(known.paths);
-  state_->monitor.set_setup(state_->setup);
+  ModuleNames& names = state_->names;
+  append(names, std::move(fresh));
+  state_->setup.modules = names.modules;
+  state_->monitor.set_names(names.paths, names.tensors);
+  intercept::set_module_paths(names.paths);
+  state_->publish();
 }
 
 int Watch::hold(const std::vector<at::Tensor>& tensors, OptimizerInfo info) {
@@ -123,7 +114,7 @@ int Watch::hold(const std::vector<at::Tensor>& tensors, OptimizerInfo info) {
   for (const auto& tensor : tensors) held.push_back({tensor, number});
   state_->setup.optimizers.push_back(std::move(info));
   state_->monitor.hold(held);
-  state_->monitor.set_setup(state_->setup);
+  state_->publish();
   return number;
 }
 
@@ -149,7 +140,7 @@ void Watch::describe(std::vector<std::string> command, const std::map<std::strin
   const std::lock_guard lock(observation_mutex());
   if (!command.empty()) state_->setup.command = std::move(command);
   for (const auto& [what, version] : versions) state_->setup.versions[what] = version;
-  state_->monitor.set_setup(state_->setup);
+  state_->publish();
 }
 
 void Watch::before_step(int optimizer, const std::vector<watch::GroupNumbers>& groups, bool ranged) {

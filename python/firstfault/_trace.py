@@ -27,6 +27,23 @@ def _load_live():
     return _live
 
 
+def _names_of(model: torch.nn.Module, name: str) -> tuple[list[tuple], list[tuple]]:
+    """Modules as (module, path, type, parameters of its own), tensors as (tensor, path, is a parameter, its module)."""
+    modules, tensors = [], []
+    seen: set[int] = set()
+    for index, (path, module) in enumerate(model.named_modules()):
+        full = ".".join(part for part in (name, path) if part)
+        own = sum(p.numel() for p in module._parameters.values() if p is not None)
+        modules.append((module, full, type(module).__name__, own))
+        for items, is_parameter in ((module._parameters, True), (module._buffers, False)):
+            for key, tensor in items.items():
+                if tensor is None or id(tensor) in seen:
+                    continue
+                seen.add(id(tensor))
+                tensors.append((tensor, ".".join(part for part in (full, key) if part), is_parameter, index))
+    return modules, tensors
+
+
 class Trace:
     """Observes every dispatched op of all threads between ``start()`` and ``stop()``, or within ``with``.
 
@@ -61,21 +78,9 @@ class Trace:
         Needed for module paths and for checking gradients, parameters and buffers. The parameters are kept alive until
         ``unwatch()`` or until the trace is gone. ValueError when ``name`` is taken by another module.
         """
-        paths, modules, tensors = [], [], []
-        seen: set[int] = set()
-        for path, module in model.named_modules():
-            full = ".".join(part for part in (name, path) if part)
-            index = len(paths)
-            paths.append(full)
-            modules.append(module)
-            for items, is_parameter in ((module._parameters, True), (module._buffers, False)):
-                for key, tensor in items.items():
-                    if tensor is None or id(tensor) in seen:
-                        continue
-                    seen.add(id(tensor))
-                    tensors.append((tensor, ".".join(part for part in (full, key) if part), is_parameter, index))
-        self._live.watch(paths, modules, tensors)
-        self._watched.extend(modules)
+        modules, tensors = _names_of(model, name)
+        self._live.watch(modules, tensors)
+        self._watched.extend(module for module, *_ in modules)
 
     def unwatch(self) -> None:
         """Forget all that ``watch()`` named."""

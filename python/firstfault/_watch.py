@@ -6,12 +6,11 @@ import atexit
 import os
 import platform
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from firstfault import _core
-from firstfault._trace import _load_live
+from firstfault._trace import _load_live, _names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -154,7 +153,6 @@ class Watch:
         chosen = level or ("ops" if on_cpu else "modules")
         self._live = live.Watch(chosen, float(threshold_vanishing), float(threshold_exploding), path)
         self._process = os.getpid()
-        self._lock = threading.Lock()
         self._modules: list[torch.nn.Module] = []  # the observer knows modules by identity
         self._names: set[str] = set()
         self._held: dict[int, _Held] = {}
@@ -180,18 +178,7 @@ class Watch:
 
         ValueError when ``name`` is taken by another module.
         """
-        modules, tensors = [], []
-        seen: set[int] = set()
-        for index, (path, module) in enumerate(model.named_modules()):
-            full = ".".join(part for part in (name, path) if part)
-            own = sum(p.numel() for p in module._parameters.values() if p is not None)
-            modules.append((module, full, type(module).__name__, own))
-            for items, is_parameter in ((module._parameters, True), (module._buffers, False)):
-                for key, tensor in items.items():
-                    if tensor is None or id(tensor) in seen:
-                        continue
-                    seen.add(id(tensor))
-                    tensors.append((tensor, ".".join(part for part in (full, key) if part), is_parameter, index))
+        modules, tensors = _names_of(model, name)
         self._live.watch(modules, tensors)
         self._names.add(name)
         self._modules.extend(module for module, *_ in modules)
@@ -326,7 +313,8 @@ class Watch:
         return f"<firstfault.Watch {state}, {len(self._modules)} modules, {len(self._held)} optimizers, in {where}>"
 
     def _repr_html_(self) -> str:
-        return _core.explanation_html(self.explain(), self.run())
+        run = self.run()
+        return _core.explanation_html(explain(run), run)
 
 
 def watch(

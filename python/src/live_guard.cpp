@@ -82,7 +82,7 @@ struct BoundReplayer {
   BoundReplayer(nb::object object, guard::StepState&& began, BoundWatch* watch, bool write)
       : state(std::move(began)), program(std::move(object)) {
     guard::Replayer::Observe observe = [watch](const std::function<void()>& body) {
-      if (watch) return watch->watch->aside(body);
+      if (watch) return watch->observer->aside(body);
       body();
       return Run();
     };

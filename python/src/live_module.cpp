@@ -7,6 +7,7 @@
 
 #include "firstfault/live/intercept/observer.h"
 #include "firstfault/live/session.h"
+#include "python/src/live_bound.h"
 #include "python/src/live_places.h"
 #include "python/src/live_tensor.h"
 #include "python/src/live_types.h"
@@ -16,44 +17,15 @@ namespace nb = nanobind;
 namespace firstfault::python {
 namespace {
 
-// Trace owns the places; this keeps a way to tell them about module objects.
-struct BoundTrace {
-  FramePlaces* places;
-  std::unique_ptr<Trace> trace;
-  std::int32_t watched = 0;
-
-  BoundTrace(bool stacks, bool forward, bool backward, bool optimizer, std::int64_t max_ops) {
-    auto owned = std::make_unique<FramePlaces>(stacks);
-    places = owned.get();
-    const TraceOptions options{stacks, forward, backward, optimizer, max_ops};
-    trace = std::make_unique<Trace>(options, std::move(owned), /*start_now=*/false);
-  }
-  // Stopping waits for callbacks of other threads, which may wait for the interpreter's lock.
-  ~BoundTrace() {
-    const nb::gil_scoped_release unlocked;
-    trace.reset();
-  }
+struct BoundTrace : Bound<Trace> {
+  BoundTrace(bool stacks, bool forward, bool backward, bool optimizer, std::int64_t max_ops)
+      : Bound(TraceOptions{stacks, forward, backward, optimizer, max_ops}, stacks) {}
 };
-
-void watch(BoundTrace& self, std::vector<std::string> paths, const std::vector<nb::object>& modules,
-           const std::vector<nb::tuple>& tensors) {
-  std::vector<trace::NamedTensor> named;
-  for (const nb::tuple& item : tensors) named.push_back(named_tensor(item));
-  std::vector<PyObject*> objects;
-  for (const nb::object& module : modules) objects.push_back(module.ptr());
-  const auto count = static_cast<std::int32_t>(objects.size());
-  {
-    const nb::gil_scoped_release unlocked;
-    self.trace->watch(std::move(paths), std::move(named));
-  }
-  self.places->watch(objects, self.watched);
-  self.watched += count;
-}
 
 void unwatch(BoundTrace& self) {
   {
     const nb::gil_scoped_release unlocked;
-    self.trace->unwatch();
+    self.observer->unwatch();
   }
   self.places->unwatch();
 }
@@ -71,22 +43,22 @@ NB_MODULE(_live, m) {
       .def(nb::init<bool, bool, bool, bool, std::int64_t>(), nb::arg("stacks"), nb::arg("forward"), nb::arg("backward"),
            nb::arg("optimizer"), nb::arg("max_ops"))
       .def(
-          "start", [](BoundTrace& self) { self.trace->start(); }, Unlocked())
+          "start", [](BoundTrace& self) { self.observer->start(); }, Unlocked())
       .def(
-          "stop", [](BoundTrace& self) { self.trace->stop(); }, Unlocked())
-      .def("pause", [](BoundTrace& self) { self.trace->pause(); })
-      .def("resume", [](BoundTrace& self) { self.trace->resume(); })
-      .def_prop_ro("running", [](const BoundTrace& self) { return self.trace->running(); })
-      .def("watch", &python::watch, nb::arg("paths"), nb::arg("modules"), nb::arg("tensors"))
+          "stop", [](BoundTrace& self) { self.observer->stop(); }, Unlocked())
+      .def("pause", [](BoundTrace& self) { self.observer->pause(); })
+      .def("resume", [](BoundTrace& self) { self.observer->resume(); })
+      .def_prop_ro("running", [](const BoundTrace& self) { return self.observer->running(); })
+      .def("watch", &BoundTrace::watch, nb::arg("modules"), nb::arg("tensors"))
       .def("unwatch", &python::unwatch)
       .def(
-          "has_issue", [](BoundTrace& self, const at::Tensor& t) { return self.trace->has_issue(t); }, Unlocked())
+          "has_issue", [](BoundTrace& self, const at::Tensor& t) { return self.observer->has_issue(t); }, Unlocked())
       .def(
-          "diagnose", [](BoundTrace& self, const at::Tensor& t) { return self.trace->diagnose(t); }, Unlocked())
+          "diagnose", [](BoundTrace& self, const at::Tensor& t) { return self.observer->diagnose(t); }, Unlocked())
       .def(
-          "origins", [](BoundTrace& self) { return self.trace->origins(); }, Unlocked())
+          "origins", [](BoundTrace& self) { return self.observer->origins(); }, Unlocked())
       .def(
-          "run", [](BoundTrace& self) { return self.trace->run(); }, Unlocked());
+          "run", [](BoundTrace& self) { return self.observer->run(); }, Unlocked());
   python::bind_watch(m);
   python::bind_clip(m);
   python::bind_guard(m);

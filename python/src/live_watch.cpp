@@ -9,7 +9,6 @@
 
 #include "firstfault/live/module_names.h"
 #include "firstfault/live/watch/parameters.h"
-#include "python/src/live_places.h"
 #include "python/src/live_tensor.h"
 #include "python/src/live_types.h"
 #include "python/src/live_watch.h"
@@ -18,25 +17,6 @@ namespace nb = nanobind;
 
 namespace firstfault::python {
 namespace {
-
-void watch_modules(BoundWatch& self, const nb::list& modules, const nb::list& tensors) {
-  ModuleNames names;
-  std::vector<PyObject*> objects;
-  for (const nb::handle item : modules) {
-    const auto tuple = nb::cast<nb::tuple>(item);
-    objects.push_back(tuple[0].ptr());
-    names.paths.push_back(nb::cast<std::string>(tuple[1]));
-    names.modules.push_back({names.paths.back(), nb::cast<std::string>(tuple[2]), nb::cast<std::int64_t>(tuple[3])});
-  }
-  for (const nb::handle item : tensors) names.tensors.push_back(named_tensor(nb::cast<nb::tuple>(item)));
-  const auto count = static_cast<std::int32_t>(objects.size());
-  {
-    const nb::gil_scoped_release unlocked;
-    self.watch->watch(std::move(names));
-  }
-  self.places->watch(objects, self.watched);
-  self.watched += count;
-}
 
 std::vector<at::Tensor> tensors_of(const nb::list& list) {
   std::vector<at::Tensor> tensors;
@@ -48,13 +28,13 @@ int hold(BoundWatch& self, const nb::list& tensors, std::string type,
          std::vector<std::map<std::string, double>> groups) {
   auto held = tensors_of(tensors);
   const nb::gil_scoped_release unlocked;
-  return self.watch->hold(held, {std::move(type), std::move(groups)});
+  return self.observer->hold(held, {std::move(type), std::move(groups)});
 }
 
 void hold_more(BoundWatch& self, int optimizer, const nb::list& tensors) {
   auto held = tensors_of(tensors);
   const nb::gil_scoped_release unlocked;
-  self.watch->hold_more(optimizer, held);
+  self.observer->hold_more(optimizer, held);
 }
 
 std::vector<watch::GroupNumbers> groups_of(const nb::list& list) {
@@ -76,23 +56,23 @@ std::vector<watch::GroupNumbers> groups_of(const nb::list& list) {
 void before_step(BoundWatch& self, int optimizer, const nb::list& groups, bool ranged) {
   const auto numbers = groups_of(groups);
   const nb::gil_scoped_release unlocked;
-  self.watch->before_step(optimizer, numbers, ranged);
+  self.observer->before_step(optimizer, numbers, ranged);
 }
 
 void after_step(BoundWatch& self, int optimizer, const nb::list& groups, bool ranged) {
   const auto numbers = groups_of(groups);
   const nb::gil_scoped_release unlocked;
-  self.watch->after_step(optimizer, numbers, ranged);
+  self.observer->after_step(optimizer, numbers, ranged);
 }
 
 void close(BoundWatch& self, bool died) {
   const nb::gil_scoped_release unlocked;
-  self.watch->close(died ? RunState::died : RunState::complete);
+  self.observer->close(died ? RunState::died : RunState::complete);
 }
 
 void describe(BoundWatch& self, std::vector<std::string> command, std::map<std::string, std::string> versions) {
   const nb::gil_scoped_release unlocked;
-  self.watch->describe(std::move(command), std::move(versions));
+  self.observer->describe(std::move(command), std::move(versions));
 }
 
 }  // namespace
@@ -103,40 +83,40 @@ void bind_watch(nb::module_& m) {
       .def(nb::init<std::string, double, double, std::string>(), nb::arg("level"), nb::arg("vanishing"),
            nb::arg("exploding"), nb::arg("run_file"))
       .def(
-          "start", [](BoundWatch& self) { self.watch->start(); }, Unlocked())
+          "start", [](BoundWatch& self) { self.observer->start(); }, Unlocked())
       .def("close", &close, nb::arg("died"))
-      .def_prop_ro("running", [](const BoundWatch& self) { return self.watch->running(); })
-      .def_prop_ro("path", [](const BoundWatch& self) { return self.watch->path(); })
-      .def("watch", &watch_modules, nb::arg("modules"), nb::arg("tensors"))
+      .def_prop_ro("running", [](const BoundWatch& self) { return self.observer->running(); })
+      .def_prop_ro("path", [](const BoundWatch& self) { return self.observer->path(); })
+      .def("watch", &BoundWatch::watch, nb::arg("modules"), nb::arg("tensors"))
       .def("hold", &hold, nb::arg("tensors"), nb::arg("type"), nb::arg("groups"))
       .def("hold_more", &hold_more, nb::arg("optimizer"), nb::arg("tensors"))
       .def("describe", &describe, nb::arg("command"), nb::arg("versions"))
       .def("before_step", &before_step, nb::arg("optimizer"), nb::arg("groups"), nb::arg("ranged"))
       .def(
-          "scaled", [](BoundWatch& self, double scale, bool passed_over) { self.watch->scaled(scale, passed_over); },
+          "scaled", [](BoundWatch& self, double scale, bool passed_over) { self.observer->scaled(scale, passed_over); },
           nb::arg("scale"), nb::arg("passed_over"))
       .def("after_step", &after_step, nb::arg("optimizer"), nb::arg("groups"), nb::arg("ranged"))
       .def(
-          "loss", [](BoundWatch& self, double value) { self.watch->loss(value); }, Unlocked())
+          "loss", [](BoundWatch& self, double value) { self.observer->loss(value); }, Unlocked())
       .def(
-          "log", [](BoundWatch& self, const std::string& name, double value) { self.watch->log(name, value); },
+          "log", [](BoundWatch& self, const std::string& name, double value) { self.observer->log(name, value); },
           Unlocked())
       .def(
-          "steps", [](BoundWatch& self) { return self.watch->steps(); }, Unlocked())
+          "steps", [](BoundWatch& self) { return self.observer->steps(); }, Unlocked())
       .def(
-          "refused", [](BoundWatch& self) { self.watch->refused(); }, Unlocked())
+          "refused", [](BoundWatch& self) { self.observer->refused(); }, Unlocked())
       .def(
-          "rolled_back", [](BoundWatch& self) { self.watch->rolled_back(); }, Unlocked())
+          "rolled_back", [](BoundWatch& self) { self.observer->rolled_back(); }, Unlocked())
       .def(
-          "begin_aside", [](BoundWatch& self) { self.watch->begin_aside(); }, Unlocked())
+          "begin_aside", [](BoundWatch& self) { self.observer->begin_aside(); }, Unlocked())
       .def(
-          "end_aside", [](BoundWatch& self, bool died) { return self.watch->end_aside(died); }, Unlocked())
+          "end_aside", [](BoundWatch& self, bool died) { return self.observer->end_aside(died); }, Unlocked())
       .def(
-          "pending_loss", [](BoundWatch& self) { return self.watch->pending_loss(); }, Unlocked())
+          "pending_loss", [](BoundWatch& self) { return self.observer->pending_loss(); }, Unlocked())
       .def(
-          "run", [](BoundWatch& self) { return self.watch->run(); }, Unlocked())
+          "run", [](BoundWatch& self) { return self.observer->run(); }, Unlocked())
       .def(
-          "explain", [](BoundWatch& self) { return self.watch->explain(); }, Unlocked());
+          "explain", [](BoundWatch& self) { return self.observer->explain(); }, Unlocked());
 }
 
 }  // namespace firstfault::python

@@ -27,6 +27,9 @@ struct TracerOptions {
   std::int64_t max_ops = 0;  ///< stop looking after so many ops; 0: never
 };
 
+/// Of the op, or of the one around it that was located.
+intercept::PlaceId place_of(const intercept::Frame& frame);
+
 class Tracer final : public intercept::Listener {
  public:
   Tracer(TracerOptions options, std::unique_ptr<intercept::Places> places);
@@ -64,7 +67,8 @@ class Tracer final : public intercept::Listener {
   bool begins_backward() const;
   /// The module that the calling thread was in last, -1: none.
   std::int32_t last_module() const;
-  intercept::Places& places() noexcept { return *places_; }
+  /// The module that an op was called from, -1: none is known. While its record is open.
+  std::int32_t module_of(const intercept::Frame& frame) const { return module_at(place_of(frame)); }
   /// Part of the batch, as far as can be seen: no watched tensor, and no op since the model was entered wrote it.
   bool is_from_before_the_model(const at::Tensor& tensor);
   /// How many origins of steps that have ended are known; a step with harm may also replace some.
@@ -101,6 +105,8 @@ class Tracer final : public intercept::Listener {
   using Frame = intercept::Frame;
   using Input = intercept::Input;
   using OpTraits = intercept::OpTraits;
+
+  std::int32_t module_at(intercept::PlaceId place) const { return place >= 0 ? places_->module_of(place) : -1; }
 
   // tracer_ops.cpp: an op begins
   void read_inputs(Frame& frame, const at::RecordFunction& record);

@@ -57,12 +57,12 @@ bool is_parameter_view(const at::Tensor& tensor);
 /// AOTAutograd wraps what it compiled into an autograd.Function of this name.
 inline constexpr std::string_view kCompiledFunction = "CompiledFunction";
 
+/// What the op gives, or the first of what it gives; nullptr: no tensor. In its end callback.
+const at::Tensor* first_tensor(const intercept::Frame& frame, const at::RecordFunction& record);
 /// The autograd node that made a tensor, read without side effects; nullptr: none. `mutates`: by an in-place op.
 torch::autograd::Node* node_of(const at::Tensor& tensor, bool mutates);
 /// The innermost node that is open on this thread runs code of the program's own: a custom autograd.Function's.
 bool in_custom_node();
-/// Of the op, or of the one around it that was located.
-intercept::PlaceId place_of(const intercept::Frame& frame);
 std::string node_name(const char* record_name);
 
 }  // namespace firstfault::trace

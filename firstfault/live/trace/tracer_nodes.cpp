@@ -156,7 +156,7 @@ const ForwardOp* Tracer::compiled_region(const at::Tensor& tensor) {
     if (custom && stack[i].record->name() == kCompiledFunction) {
       compiled_forward_ = ForwardOp{};
       compiled_forward_.place = stack[i].place;
-      compiled_forward_.module = stack[i].place >= 0 ? places_->module_of(stack[i].place) : -1;
+      compiled_forward_.module = module_at(stack[i].place);
       return &compiled_forward_;
     }
     if (stack[i].type != Frame::Type::node) continue;
@@ -267,11 +267,11 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
     name_backward(node, *names.around);
     if (exact >= 0) {  // in code of the program's own
       node.place = exact;
-      if (node.module < 0) node.module = places_->module_of(exact);
+      if (node.module < 0) node.module = module_at(exact);
     }
   } else {
     node.place = exact >= 0 ? exact : place_of(frame);
-    node.module = node.place >= 0 ? places_->module_of(node.place) : -1;
+    node.module = module_at(node.place);
     node.after = notes().last_module;
     if (node.module >= 0 && node.phase == Phase::data) node.phase = Phase::forward;
   }

@@ -270,7 +270,7 @@ void Tracer::locate(Frame& frame) {
   // A model's parameter may be read without calling the model.
   const bool entered = model_entered_.load(std::memory_order_relaxed);
   if (parameters != 0 && !entered && owner_of_parameters(frame) >= 0) enter_model(frame);
-  const auto module = place >= 0 ? places_->module_of(place) : -1;
+  const auto module = module_at(place);
   if (module < 0) return;
   thread.last_module = module;
   enter_model(frame);

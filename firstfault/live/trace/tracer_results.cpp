@@ -42,15 +42,6 @@ bool gives_finite_numbers(const Frame& frame, const at::Tensor& output) {
          std::all_of(frame.scalars.begin(), frame.scalars.end(), fits);
 }
 
-const at::Tensor* first_tensor(c10::ArrayRef<c10::IValue> values) {
-  for (const auto& value : values) {
-    if (value.isTensor() && value.toTensor().defined()) return &value.toTensor();
-    if (!value.isTensorList()) continue;
-    for (const c10::IValue& item : value.toListRef()) return &item.toTensor();
-  }
-  return nullptr;
-}
-
 // That their outputs may be bad: they take their exact place while they still can.
 void tell_enclosing_ops() {
   auto& stack = intercept::frames();
@@ -58,6 +49,15 @@ void tell_enclosing_ops() {
 }
 
 }  // namespace
+
+const at::Tensor* first_tensor(const Frame& frame, const at::RecordFunction& record) {
+  for (const auto& value : intercept::results_of(*frame.traits, record)) {
+    if (value.isTensor() && value.toTensor().defined()) return &value.toTensor();
+    if (!value.isTensorList()) continue;
+    for (const c10::IValue& item : value.toListRef()) return &item.toTensor();
+  }
+  return nullptr;
+}
 
 // Read directly: Tensor::grad_fn() on a view may make a node and take a sequence number.
 torch::autograd::Node* node_of(const at::Tensor& tensor, bool mutates) {
@@ -358,7 +358,7 @@ void Tracer::note_absorbed(const Frame& frame, const Outputs& outputs) {
 }
 
 ForwardOp* Tracer::remember_forward(Frame& frame, const at::RecordFunction& record) {
-  const at::Tensor* tensor = first_tensor(intercept::results_of(*frame.traits, record));
+  const at::Tensor* tensor = first_tensor(frame, record);
   if (!tensor) return nullptr;
   const auto* node = node_of(*tensor, frame.traits->mutates);
   if (!node) return nullptr;
@@ -375,7 +375,7 @@ ForwardOp* Tracer::remember_forward(Frame& frame, const at::RecordFunction& reco
   fresh.op = frame.traits;
   auto& stack = intercept::frames();
   fresh.place = place_of(frame);
-  fresh.module = fresh.place >= 0 ? places_->module_of(fresh.place) : -1;
+  fresh.module = module_at(fresh.place);
   fresh.after = notes().last_module;
   if (stack.in_backward()) {  // made by a backward: belongs to the op whose backward that is
     for (int i = stack.depth() - 1; i >= 0; --i) {

@@ -92,7 +92,7 @@ void Tracer::on_other_end(Frame& frame, const at::RecordFunction& record) {
   entry.name = forwards_.intern(record.name());
   entry.after = notes().last_module;
   entry.place = compiled ? place : frame.place;  // as an op inside it was located
-  entry.module = entry.place >= 0 ? places_->module_of(entry.place) : notes().last_module;
+  entry.module = entry.place >= 0 ? module_at(entry.place) : notes().last_module;
   if (!compiled) return;
   model_entered_.store(true, kRelaxed);
   saw_compiled_.store(true, kRelaxed);
@@ -276,7 +276,7 @@ void Tracer::begin_step_if_pending(const Frame& frame, Phase phase) {
   step_start_.store(frame.number, kRelaxed);
   if (!graph_.empty()) roll_graph();
   // The op that begins the step may be the model's first: locate() ran before the flags were reset.
-  if (frame.place >= 0 && places_->module_of(frame.place) >= 0) enter_model(frame);
+  if (module_at(frame.place) >= 0) enter_model(frame);
 }
 
 // Only what living storages still hold goes over into the next step, collapsed to its origin.

@@ -23,13 +23,6 @@ using intercept::Nonlinearity;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr char kAccumulate[] = "torch::autograd::AccumulateGrad";
 
-const at::Tensor* first_output(const Frame& frame, const at::RecordFunction& record) {
-  for (const auto& value : intercept::results_of(*frame.traits, record)) {
-    if (value.isTensor() && value.toTensor().defined()) return &value.toTensor();
-  }
-  return nullptr;
-}
-
 double single_value(const Frame& frame, int argument) {
   for (const Input& input : frame.inputs) {
     if (input.argument == argument && input.tensor.numel() == 1) return measure::value_at(input.tensor, 0);
@@ -87,7 +80,8 @@ void Monitor::look(Frame& frame, const at::RecordFunction& record) {
   const auto& op = *frame.traits;
   if (op.amp_check || op.amp_update) return look_at_scaler(frame);
   if (intercept::frames().in_backward()) {
-    const at::Tensor* output = half_seen_.load(kRelaxed) && !op.composite ? first_output(frame, record) : nullptr;
+    const at::Tensor* output =
+        half_seen_.load(kRelaxed) && !op.composite ? trace::first_tensor(frame, record) : nullptr;
     if (!output || output->scalar_type() != at::kHalf) return;
     const std::lock_guard lock(mutex_);
     return facts_.look_backward(*output);
@@ -124,8 +118,7 @@ void Monitor::look_at_clipping(const Frame& frame) {
 
 // In which order the modules run is asked until all have run, or a few steps have passed.
 void Monitor::note_order(const Frame& frame) {
-  if (frame.place < 0) return;
-  const auto module = tracer_.places().module_of(frame.place);
+  const auto module = tracer_.module_of(frame);
   if (module < 0) return;
   const std::lock_guard lock(mutex_);
   order_of(module);
@@ -135,7 +128,7 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   const auto& op = *frame.traits;
   if (ordering_.load(kRelaxed)) note_order(frame);
   look_at_batch(frame);
-  const at::Tensor* output = first_output(frame, record);
+  const at::Tensor* output = trace::first_tensor(frame, record);
   if (!output || !output->has_storage() || !output->is_floating_point()) return;
   const bool measuring = measuring_.load(kRelaxed);
   const bool measured = measuring && op.nonlinearity != Nonlinearity::none && output->requires_grad();
@@ -145,8 +138,7 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
       measuring && (op.loss != intercept::LossFamily::none || op.flat || op.routes || half || op.subtracts);
   const bool is_loss = measuring && op.loss != intercept::LossFamily::none;
   if (!measured && !told && !scalar) return;
-  const auto place = trace::place_of(frame);
-  const auto module = place >= 0 ? tracer_.places().module_of(place) : -1;
+  const auto module = tracer_.module_of(frame);
   const auto after = tracer_.last_module();
   const std::lock_guard lock(mutex_);
   row_open_ = true;
@@ -215,8 +207,7 @@ void Monitor::look_at_batch(const Frame& frame) {
       batch_full_.store(batch_seen_.size() >= kMost, kRelaxed);
     }
     if (!tracer_.is_from_before_the_model(tensor)) continue;
-    const auto place = trace::place_of(frame);
-    const auto module = place >= 0 ? tracer_.places().module_of(place) : -1;
+    const auto module = tracer_.module_of(frame);
     const bool beside_gradient = std::any_of(frame.inputs.begin(), frame.inputs.end(), [&](const Input& other) {
       return other.tensor.requires_grad() && !trace::is_leaf_parameter(other.tensor);
     });

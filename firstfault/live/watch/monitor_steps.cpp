@@ -13,9 +13,15 @@
 namespace firstfault::watch {
 namespace {
 
-constexpr std::int64_t kEveryStepUntil = 8, kThenEvery = 8;
-constexpr std::int64_t kMeasureEveryStepUntil = 64, kThenMeasureEvery = 4;  // activations
-constexpr std::int64_t kMostOrigins = 64;                                   // each costs resolving a stack
+/// Every step until one, and every so many from there on.
+struct Pace {
+  std::int64_t until, then_every;
+  bool takes(std::int64_t step) const { return step < until || step % then_every == 0; }
+};
+
+constexpr Pace kObserved{8, 8};   // at the level `modules`; and parameters looked at whole, where no op is seen
+constexpr Pace kMeasured{64, 4};  // activations
+constexpr std::int64_t kMostOrigins = 64;  // each costs resolving a stack
 
 bool is_unknown(double value) { return std::isnan(value); }
 
@@ -118,8 +124,7 @@ void Monitor::after_step(std::int32_t optimizer, const std::vector<GroupNumbers>
       stepped_ = true;
     }
     const bool observe_next =
-        options_.level == Level::ops ||
-        (options_.level == Level::modules && (step_ + 1 < kEveryStepUntil || (step_ + 1) % kThenEvery == 0));
+        options_.level == Level::ops || (options_.level == Level::modules && kObserved.takes(step_ + 1));
     const bool observing = observing_;
     // The end of a range that began before observation, or ends after it, is not heard of.
     if (observing && (!ranged || !observe_next)) tracer_.on_optimizer(false);
@@ -160,7 +165,7 @@ void Monitor::put_groups(std::int32_t optimizer, const std::vector<GroupNumbers>
 void Monitor::put_parameters(std::int32_t optimizer) {
   StepSums sums;
   // The tracer has seen every write; where it has not, all are looked at now and then.
-  const bool scan = !observing_ && (step_ < kEveryStepUntil || step_ % kThenEvery == 0);
+  const bool scan = !observing_ && kObserved.takes(step_);
   for (const Measured& one : parameters_.after_step(optimizer, scan, sums)) {
     const auto& tracked = parameters_.all()[static_cast<std::size_t>(one.parameter)];
     const auto put_as = [&](SiteRole role, const Health& health) {
@@ -294,7 +299,7 @@ void Monitor::finish_row() {
   const bool all_ran = std::none_of(order_.begin(), order_.end(), [](std::int32_t order) { return order < 0; });
   constexpr std::int64_t kAskFor = 4;
   ordering_.store(!all_ran && step_ < kAskFor, std::memory_order_relaxed);
-  measuring_.store(step_ < kMeasureEveryStepUntil || step_ % kThenMeasureEvery == 0, std::memory_order_relaxed);
+  measuring_.store(kMeasured.takes(step_), std::memory_order_relaxed);
   begin_row();
 }
 

@@ -115,7 +115,6 @@ void Parameters::look_for_left_over() {
   constexpr std::size_t kLook = 64;
   float some[kLook];
   for (Tracked& tracked : tracked_) {
-    tracked.accumulated = true;
     tracked.left_over = false;
     const at::Tensor& gradient = tracked.tensor.grad();
     if (!gradient.defined()) continue;
@@ -130,7 +129,7 @@ bool Parameters::left_over(std::int32_t optimizer) const {
 }
 
 void Parameters::end_step() {
-  for (Tracked& tracked : tracked_) tracked.left_over = tracked.accumulated = false;
+  for (Tracked& tracked : tracked_) tracked.left_over = false;
 }
 
 std::vector<std::string> Parameters::not_held() const {

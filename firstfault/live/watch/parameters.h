@@ -49,7 +49,6 @@ class Parameters {
     std::int32_t module = -1;
     std::int32_t optimizer = -1;  ///< that holds it; -1: none is known to
     bool left_over = false;       ///< its gradient was not zero when this step's first backward began
-    bool accumulated = false;     ///< a gradient came in this step
     std::vector<float> before;    ///< sample of the values before the step
     std::vector<float> gradient;  ///< sample of the last step's gradient
   };
@@ -60,7 +59,6 @@ class Parameters {
   /// Shares its memory with the gradient of one of them.
   bool has_gradient(const at::Tensor& tensor) const;
   const std::vector<Tracked>& all() const noexcept { return tracked_; }
-  bool known() const noexcept { return !tracked_.empty(); }
 
   /// Before the first backward of a step: which gradients are there already?
   void look_for_left_over();

@@ -39,7 +39,7 @@ std::optional<std::int32_t> constant_tensor(const Reading& reading, std::int64_t
   for (const SiteRole role : {SiteRole::input, SiteRole::target}) {
     for (const std::int32_t site : reading.sites(role)) {
       const Health* health = reading.health(step, site);
-      if (health == nullptr || elements_of(reading.site(site)) < 2 || !(spread(*health) < kConstant)) continue;
+      if (health == nullptr || reading.site(site).elements() < 2 || !(spread(*health) < kConstant)) continue;
       std::size_t varied = 0;
       for (const StepRow* row : reading.rows()) {
         const Health* other = reading.health(row->step, site);

@@ -165,7 +165,7 @@ std::vector<Depth> Reading::depths(std::int64_t first, std::int64_t last) const 
     if (one.order < 0 || one.shape.size() < 2 || module_type(one.module) == "Embedding") continue;
     const Series norms = between(series(index, &Health::rms), first, last);
     if (norms.empty()) continue;
-    const double norm = median(values_of(norms)) * std::sqrt(static_cast<double>(elements_of(one)));
+    const double norm = median(values_of(norms)) * std::sqrt(static_cast<double>(one.elements()));
     Depth& place = by_order[one.order];
     if (place.site < 0 || norm > place.norm) place = {index, one.order, norm};
   }
@@ -309,8 +309,6 @@ std::string name_of_site(const Site& site) {
     default: return site.name;
   }
 }
-
-std::int64_t elements_of(const Site& site) noexcept { return elements(site.shape); }
 
 bool floating(const Site& site) noexcept {
   static constexpr std::string_view integers[] = {"Long", "Int", "Short", "Char", "Byte",

@@ -125,8 +125,6 @@ std::string brief(double value);
 /// "gradient of 'model.fc.weight'", "input 0".
 std::string name_of_site(const Site& site);
 
-std::int64_t elements_of(const Site& site) noexcept;
-
 /// Not integers: those are tokens and labels, whose size means nothing.
 bool floating(const Site& site) noexcept;
 
