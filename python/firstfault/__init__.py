@@ -17,7 +17,8 @@ from firstfault._core import (
     Transition,
     __version__,
 )
-from firstfault._guard import Guard, TrainingFault, guard
+from firstfault._fault import TrainingFault
+from firstfault._guard import Guard, guard
 from firstfault._trace import Trace, trace
 from firstfault._watch import Watch, explain, read_run, watch
 

@@ -6,21 +6,18 @@ import contextlib
 import inspect
 import math
 import os
-import sys
 import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
+from firstfault._fault import Fault, Finding, TrainingFault
+from firstfault._guarded import Guarded
+from firstfault._replay import Began, Program, Replayer, in_eager, tensor_of
 from firstfault._state import (
-    Hyperparameters,
     OptimizerState,
     Parts,
-    ProgramState,
-    RandomNumbers,
     Snapshot,
-    TrainFlags,
-    state_tensors,
 )
 from firstfault._watch import Watch, _named
 
@@ -29,347 +26,12 @@ if TYPE_CHECKING:
 
     import torch
 
-    from firstfault._core import Hypothesis, Origin, Run
+    from firstfault._core import GuardAction, Hypothesis, Origin, Run
 
 _POLICIES = ("raise", "skip", "rollback", "warn")
 _MOST_SNAPSHOTS = 16
-_LEARN = 4  # steps in which it is seen what becomes of left-over gradients
+_MOST_CLIPS = 4096  # kept one by one; all are counted in the facts of the run
 _NAN = float("nan")
-
-
-class TrainingFault(RuntimeError):
-    """A step that must not be made, or skips without end. Nothing that is not finite has been written.
-
-    step: number of the step. kind: "loss", "gradient", "hyperparameter", "spike" or "result". reason: what was found, a
-    sentence. names: the parameters. origin, hypotheses: where it began and why, as far as is known; asked for late, so
-    that they also know of what the watch saw last.
-    """
-
-    def __init__(self, guard: Guard, fault: Fault, why: str) -> None:
-        super().__init__(f"step {fault.step}: {fault.reason}{why}")
-        self._guard, self._fault = guard, fault
-        self.step, self.kind, self.reason, self.names = fault.step, fault.kind, fault.reason, list(fault.names)
-
-    @property
-    def origin(self) -> Origin | None:
-        return self._guard._origin_of(self._fault)
-
-    @property
-    def hypotheses(self) -> list[Hypothesis]:
-        return self._guard.explain()
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        with contextlib.suppress(Exception):
-            if (origin := self.origin) is not None:
-                text += f"\n{origin}"
-        return text
-
-    def __reduce__(self):
-        return RuntimeError, (str(self),)
-
-
-class Fault:
-    """One faulty step, while it is dealt with."""
-
-    def __init__(self, step: int, watch_step: int, finding: Any, held: _Guarded | None, *, written: bool) -> None:
-        self.step = step
-        self.watch_step = watch_step
-        self.kind: str = finding.kind
-        self.reason: str = finding.reason
-        self.names: list[str] = list(finding.names)
-        self.held = held
-        self.written = written
-        self.origins: list[Origin] = []  # of a replay
-        self.exactness: Any = None
-        self.action = ""
-
-
-class _Finding:
-    """As the C++ one, for what only Python sees."""
-
-    def __init__(self, kind: str, reason: str, names: Iterable[str] = ()) -> None:
-        self.kind, self.reason, self.names = kind, reason, list(names)
-
-
-class _Guarded:
-    """One optimizer: what it holds, and what was done to the step that it is making."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, number: int, check: Any, names: dict[int, str]) -> None:
-        self.optimizer = optimizer
-        self.number = number
-        self.check = check
-        self._names = names
-        self.hidden: list[torch.Tensor | None] | None = None  # its gradients, while it must not see them
-        self.copy: OptimizerState | None = None  # from before the step
-        self.evaluations = 0
-        module = type(optimizer).__module__
-        # Of the others it is not known what they write without gradients, or before a closure is called.
-        self.trusted = module.startswith("torch.optim") and not hasattr(optimizer, "_gather_flat_grad")
-        self._sizes: list[int] = []
-        self._eps: dict[tuple, float] = {}
-        self.parameters: list[torch.Tensor] = []
-        self.names: list[str] = []
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Parameters may have joined."""
-        groups = self.optimizer.param_groups
-        sizes = [len(group["params"]) for group in groups]
-        if sizes == self._sizes:
-            return
-        self._sizes = sizes
-        seen: dict[int, torch.Tensor] = {}
-        for group in groups:
-            for parameter in group["params"]:
-                seen.setdefault(id(parameter), parameter)
-        self.parameters = list(seen.values())
-        self.names = [self._names.get(key, f"parameter {i}") for i, key in enumerate(seen)]
-
-    def hyperparameters(self) -> list[tuple[str, float, float, bool]]:
-        """(name, value, value in the dtype it is added to, is an eps)"""
-        numbers = []
-        for index, group in enumerate(self.optimizer.param_groups):
-            of = f" of group {index}" if index else ""
-            for key, value in group.items():
-                if key == "params" or value is None or value is True or value is False:
-                    continue
-                if isinstance(value, (int, float)):
-                    held = self._eps_as_held(value, group) if key == "eps" else value
-                    numbers.append((key + of, value, held, key == "eps"))
-                elif isinstance(value, (tuple, list)):
-                    numbers.extend(
-                        (f"{key}[{i}]{of}", one, one, False)
-                        for i, one in enumerate(value)
-                        if isinstance(one, (int, float))
-                    )
-                elif getattr(value, "numel", lambda: 0)() == 1 and value.device.type == "cpu":
-                    number = float(value)
-                    numbers.append((key + of, number, number, False))
-        return numbers
-
-    def _eps_as_held(self, eps: float, group: Mapping[str, Any]) -> float:
-        import torch
-
-        if group.get("fused") or not group["params"]:  # a fused kernel adds it in float32
-            return eps
-        dtype = group["params"][0].dtype
-        if dtype != torch.float16:
-            return eps
-        if (eps, dtype) not in self._eps:
-            self._eps[eps, dtype] = float(torch.tensor(eps, dtype=dtype))
-        return self._eps[eps, dtype]
-
-    def lr(self) -> float:
-        groups = self.optimizer.param_groups
-        lr = groups[0].get("lr", _NAN) if groups else _NAN
-        return float(lr) if isinstance(lr, (int, float)) else _NAN
-
-    def hide(self) -> None:
-        if self.hidden is None:
-            self.hidden = [parameter.grad for parameter in self.parameters]
-            for parameter in self.parameters:
-                parameter.grad = None
-
-    def show(self) -> None:
-        hidden, self.hidden = self.hidden, None
-        for parameter, gradient in zip(self.parameters, hidden or (), strict=False):
-            parameter.grad = gradient
-
-
-class _Began:
-    """What a step began with, for it to be run again."""
-
-    def __init__(self, guard: Guard, roots: list[Any], batch: tuple) -> None:
-        from torch.utils._pytree import tree_flatten
-
-        live = _module()
-        self.guard = guard
-        self.roots = roots
-        self.leaves, self.spec = tree_flatten(batch)
-        self.where = [i for i, leaf in enumerate(self.leaves) if hasattr(leaf, "untyped_storage")]
-        self.tensors = [self.leaves[i] for i in self.where]
-        self.versions = [_version(tensor) for tensor in self.tensors]
-        self.copies = live.Copies(self.tensors).copies if guard._writes_batch else None
-        self.random = RandomNumbers()
-        self.hyperparameters = Hyperparameters(guard._optimizers())
-        self.flags = TrainFlags(guard._parts.modules)
-        self.program = ProgramState([*roots, *guard._roots()], guard._known())
-        guard._parts.generators = self.program.generators
-        self.buffers = guard._renewed_buffers()
-        self.parameters, self.names = guard._all_parameters()
-        self.optimizer_copies: list[OptimizerState] = []  # of those that have written in this step
-        self.unsaved = False  # an optimizer has written, and there is no copy from before it
-        self._begin_gradients()
-
-    def _begin_gradients(self) -> None:
-        gradients = [parameter.grad for parameter in self.parameters]
-        self.left, self.left_versions, self.left_copies = None, None, None
-        if all(gradient is None for gradient in gradients):
-            return
-        if self.guard._gradient_habit == "in place":
-            self.left_copies = _module().Copies(gradients).copies
-        elif self.guard._gradient_habit == "learning":
-            self.left = gradients
-            self.left_versions = [None if g is None else _version(g) for g in gradients]
-
-    def end_gradients(self) -> None:
-        """See whether the step drops what was left over, as ``zero_grad()`` does, or writes into it."""
-        if self.left is None:
-            return
-        for parameter, gradient, version in zip(self.parameters, self.left, self.left_versions, strict=True):
-            if gradient is not None and parameter.grad is gradient and _version(gradient) != version:
-                self.guard._gradient_habit = "in place"
-        if self.guard._gradient_habit == "learning":
-            self.guard._learnt += 1
-            if self.guard._learnt >= _LEARN:
-                self.guard._gradient_habit = "replaced"
-        self.left = None
-
-    def state(self) -> Any:
-        """As the C++ side takes it."""
-        live = _module()
-        state = live.StepState()
-        state.set_batch(self.copies if self.copies is not None else self.tensors)
-        written = [i for i, t in enumerate(self.tensors) if _version(t) != self.versions[i]]
-        if written:
-            self.guard._writes_batch = True
-        state.batch_intact = self.copies is not None or not written
-        state.set_parameters(self.parameters, self.names)
-        if self.left_copies is not None:
-            state.set_gradients(self.left_copies)
-        elif self.left is not None:
-            state.set_gradients(self._left_gradients(state))
-        state.buffers = self.buffers
-        state.random = self.random.torch
-        return state
-
-    def _left_gradients(self, state: Any) -> list[torch.Tensor | None]:
-        import torch
-
-        result: list[torch.Tensor | None] = []
-        for parameter, gradient, version in zip(self.parameters, self.left, self.left_versions, strict=True):
-            if gradient is not None and _version(gradient) != version:
-                if parameter.grad is gradient:
-                    self.guard._gradient_habit = "in place"
-                    state.gradients_intact = False
-                # Most likely it was set to 0 first, in place.
-                gradient = torch.zeros_like(gradient)
-            result.append(gradient)
-        return result
-
-
-class _Program:
-    """The program's side of a replay."""
-
-    def __init__(self, guard: Guard, began: _Began, call: Callable[[tuple], Any], writes: set[int]) -> None:
-        self.guard, self.began, self.call, self.writes = guard, began, call, writes
-        self.after = self._now()
-
-    def _now(self) -> tuple:
-        guard = self.guard
-        return (
-            ProgramState([*self.began.roots, *guard._roots()], guard._known()),
-            Hyperparameters(guard._optimizers()),
-            TrainFlags(guard._parts.modules),
-            RandomNumbers(),
-        )
-
-    def restore(self) -> None:
-        for copy in self.began.optimizer_copies:
-            copy.restore()
-        self.began.program.restore()
-        self.began.hyperparameters.restore()
-        self.began.flags.restore()
-        self.began.random.restore_others()
-
-    def run(self, batch: list[torch.Tensor], write: bool) -> torch.Tensor | None:
-        from torch.utils._pytree import tree_unflatten
-
-        leaves = list(self.began.leaves)
-        for place, tensor in zip(self.began.where, batch, strict=True):
-            leaves[place] = tensor
-        guard = self.guard
-        guard._replay = self
-        try:
-            with _in_eager():
-                return _tensor_of(self.call(tree_unflatten(leaves, self.began.spec)))
-        finally:
-            guard._replay = None
-            guard._show_all()
-
-    def resume(self) -> None:
-        for copy in self.began.optimizer_copies:
-            copy.restore()
-        program, hyperparameters, flags, random = self.after
-        program.restore()
-        hyperparameters.restore()
-        flags.restore()
-        random.restore_others()
-
-
-class Replayer:
-    """Runs the faulty step again, as often as wanted. After ``close()`` the run is as if nothing had happened.
-
-    ``run()`` takes one change: ``batch``, a function from the list of the batch's tensors to another one; ``begin`` and
-    ``end``, called right before and after the step, with everything as it was when the step began;
-    ``writes_parameters`` where ``begin`` does. Gives a result with ``finite``, ``bad``, ``loss``, the bits of loss and
-    gradients, ``origins``, ``threw`` and ``error``.
-    """
-
-    def __init__(self, guard: Guard, fault: Fault, live: Any, step: Any, began: _Began) -> None:
-        self.guard, self.fault, self.step, self.began = guard, fault, step, began
-        self._live = live
-
-    def run(
-        self,
-        name: str = "",
-        *,
-        batch: Callable[[list], list] | None = None,
-        begin: Callable[[], None] | None = None,
-        end: Callable[[], None] | None = None,
-        writes_parameters: bool = False,
-    ) -> Any:
-        return self._live.run(name, batch, begin, end, writes_parameters)
-
-    def verify(self, n: int = 2) -> Any:
-        """The unchanged replay ``n`` times: ``exact``, ``deterministic``, ``replays``, ``failed``, ``why``."""
-        return self._live.verify(self.step, n)
-
-    @property
-    def replays(self) -> int:
-        return self._live.replays
-
-    def close(self) -> None:
-        self._live.close()
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
-
-
-def _in_eager() -> contextlib.AbstractContextManager:
-    """What is compiled runs as it was written, so that its ops can be seen."""
-    if "torch._dynamo" not in sys.modules:
-        return contextlib.nullcontext()
-    import torch
-
-    return torch.compiler.set_stance("force_eager")
-
-
-def _tensor_of(result: Any) -> torch.Tensor | None:
-    """The loss in what a step function gives back."""
-    import torch
-
-    if isinstance(result, dict):
-        result = result.get("loss")
-    elif isinstance(result, (tuple, list)) and result:
-        result = result[0]
-    elif not isinstance(result, (torch.Tensor, int, float)) and hasattr(result, "loss"):
-        result = result.loss
-    if isinstance(result, (int, float)) and not isinstance(result, bool):
-        return torch.tensor(float(result), dtype=torch.float64)
-    return result if isinstance(result, torch.Tensor) and result.numel() == 1 else None
 
 
 def _calls_step(function: Any) -> bool:
@@ -487,14 +149,14 @@ class Guard:
             float(spike or 0),
         )
         self._clips = any(arguments[i] for i in (0, 1, 3, 4))
-        self._held = {id(one): _Guarded(one, i, live.StepCheck(*arguments), names) for i, one in enumerate(optimizers)}
+        self._held = {id(one): Guarded(one, i, live.StepCheck(*arguments), names) for i, one in enumerate(optimizers)}
         self._step = 0
         self._active = False
-        self._began: _Began | None = None
+        self._began: Began | None = None
         self._in_step = False
         self._fault: Fault | None = None
         self._again: Fault | None = None  # a batch is to be handed out once more for it
-        self._replay: _Program | None = None
+        self._replay: Program | None = None
         self._loss: float | None = None
         self._last_loss: torch.Tensor | None = None
         self._bad_loss = False
@@ -503,13 +165,18 @@ class Guard:
         self._gradient_habit, self._learnt, self._writes_batch, self._copy_first = "learning", 0, False, False
         self._self_stepping: dict[int, bool] = {}
         self._buffers: Any = None
-        self._buffer_list: list[torch.Tensor] = []
+        self._buffer_slots = self._parts.buffers()
+        self._known_of: Any = None
+        self._known_ids: set[int] = set()
         self._parameters: tuple[list, list] | None = None
         self._snapshots: list[Snapshot] = []
         self._said: set[str] = set()
         self._handles: list = []
         self._own_hooks: dict[int, tuple] = {}
-        self.actions: list[dict[str, Any]] = []
+        #: Called with a :class:`Replayer` for each faulty step of ``step()``, before the policy.
+        self.on_replay: Callable[[Replayer], None] | None = None
+        self._clips_kept = 0
+        self.actions: list[GuardAction] = []
         for optimizer_ in optimizers:
             self._hook(optimizer_)
 
@@ -619,9 +286,10 @@ class Guard:
             return self._apply(fault)
         from torch.utils._pytree import tree_unflatten
 
-        program = _Program(self, began, lambda _: None, set())
+        program = Program(self, began, lambda _: None, set())
         gradients = [parameter.grad for parameter in began.parameters]
-        buffers = _module().Copies(self._buffer_list)
+        slots = self._parts.buffers()
+        buffers = _module().Copies(slots.tensors)
         state = began.state()
         program.restore()
         began.buffers.restore()
@@ -632,7 +300,7 @@ class Guard:
         for place, tensor in zip(began.where, _module().Copies(began.tensors).copies, strict=True):
             leaves[place] = tensor
         del state
-        self._replay, stance = program, _in_eager()
+        self._replay, stance = program, in_eager()
         origins: list[Origin] = []
         self.watch._live.begin_aside()
         try:
@@ -644,6 +312,7 @@ class Guard:
             self._show_all()
             for parameter, gradient in zip(began.parameters, gradients, strict=True):
                 parameter.grad = gradient
+            slots.restore()
             buffers.restore()
             program.resume()
             program.after[3].restore()
@@ -658,15 +327,15 @@ class Guard:
 
             def closure() -> Any:
                 result.append(train_step(*batch))
-                return _tensor_of(result[-1])
+                return tensor_of(result[-1])
 
             optimizers[0].step(closure)
             if self._replay is None:
-                self._last_loss = _tensor_of(result[0]) if result else None
+                self._last_loss = tensor_of(result[0]) if result else None
             return result[0] if result else None
         before = self._steps_seen
         result_ = train_step(*batch)
-        loss = _tensor_of(result_)
+        loss = tensor_of(result_)
         self._loss = None if loss is None else float(loss.detach())
         if self._replay is None:
             self._last_loss = loss
@@ -705,6 +374,7 @@ class Guard:
                 optimizer.step()
         if self._scaler is not None:
             self._scaler.update()
+        self._bad_loss = False  # where the scaler left the steps out, nobody has asked for it
 
     def _late_loss(self) -> None:
         """The loss came back not finite from a function that made the step itself."""
@@ -715,7 +385,7 @@ class Guard:
             self._bad_loss = self._scaler is None
             return
         held = next(iter(self._held.values()))
-        self._note(_Finding("loss", reason), held, written=True)
+        self._note(Finding("loss", reason), held, written=True)
 
     # -- around an optimizer's step
 
@@ -743,7 +413,7 @@ class Guard:
             self._take_snapshot()
         return None
 
-    def _look(self, held: _Guarded, loss: float | None = None) -> bool:
+    def _look(self, held: Guarded, loss: float | None = None) -> bool:
         """Check what the optimizer is about to use, and clip; True: it must not."""
         if self._left_to_scaler(held.optimizer):
             return False
@@ -759,8 +429,11 @@ class Guard:
             held.hide()
             self.watch._live.refused()
             return True
-        if clip is not None and clip.clipped:
-            self._record_clip(clip)
+        if clip is not None and self._clips:
+            action = self.watch._live.measured(clip)
+            if action is not None and self._clips_kept < _MOST_CLIPS:
+                self._clips_kept += 1
+                self.actions.append(action)
         return False
 
     def _left_to_scaler(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -792,7 +465,7 @@ class Guard:
         pending = self.watch._live.pending_loss()
         return 0.0 if pending is None else pending
 
-    def _with_closure(self, held: _Guarded, closure: Callable, args: tuple, kwargs: dict) -> tuple:
+    def _with_closure(self, held: Guarded, closure: Callable, args: tuple, kwargs: dict) -> tuple:
         held.evaluations = 0
 
         def checked(*given: Any, **named: Any) -> Any:
@@ -803,7 +476,7 @@ class Guard:
             if self._replay is not None:
                 self._look_in_replay(held)
                 return result
-            loss = _tensor_of(result)
+            loss = tensor_of(result)
             value = 0.0 if loss is None else float(loss.detach())
             if self._fault is None or self._fault.held is not held:
                 self._look(held, value)
@@ -835,9 +508,8 @@ class Guard:
                 self._began.unsaved = True
         if self._fault is not None and self._fault.held is held:
             return
-        tensors, what = state_tensors(optimizer)
-        names = held.names + [f"{key} of {self._names.get(id(p), 'a parameter')}" for key, p in what]
-        finding = _module().check_after(held.parameters + tensors, names)
+        held.state.look()
+        finding = _module().check_after(held.parameters + held.state.tensors, held.result_names())
         if finding:
             self._note(finding, held, written=True)
 
@@ -853,7 +525,7 @@ class Guard:
         else:
             self._apply(fault)
 
-    def _note(self, finding: Any, held: _Guarded, *, written: bool) -> None:
+    def _note(self, finding: Any, held: Guarded, *, written: bool) -> None:
         if self._fault is None:
             self._fault = Fault(self._step, self.watch._live.steps(), finding, held, written=written)
 
@@ -864,13 +536,13 @@ class Guard:
 
     # -- in replays
 
-    def _before_in_replay(self, held: _Guarded) -> None:
+    def _before_in_replay(self, held: Guarded) -> None:
         if held.number in self._replay.writes:
             return
         held.copy = None if held.trusted else OptimizerState(held.optimizer)
         held.hide()
 
-    def _look_in_replay(self, held: _Guarded) -> None:
+    def _look_in_replay(self, held: Guarded) -> None:
         gradients = [p.grad for p in held.parameters if p.grad is not None]
         if held.number not in self._replay.writes or _module().check_after(gradients, []):
             held.hide()
@@ -879,12 +551,15 @@ class Guard:
 
     def _handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
         try:
-            if self._replays and self._origin_of(fault) is None:
-                replayer = self.replayer(fault, call)
-                if replayer is not None:
-                    with contextlib.closing(replayer):
+            unknown = self._replays > 0 and self._origin_of(fault) is None
+            replayer = self.replayer(fault, call) if unknown or self.on_replay is not None else None
+            if replayer is not None:
+                with contextlib.closing(replayer):
+                    if unknown:
                         fault.exactness = replayer.verify(self._replays)
                         fault.origins = list(fault.exactness.origins)
+                    if self.on_replay is not None:
+                        self.on_replay(replayer)
         except Exception as error:  # the guard's own failure is no reason to end the training
             self._warn(f"step {fault.step} could not be replayed: {error}")
         self._apply(fault)
@@ -906,7 +581,7 @@ class Guard:
         if not fault.written and fault.kind != "hyperparameter":
             writes.discard(held.number)
         step = state.result_now(self._last_loss, fault.written)
-        program = _Program(self, began, call, writes)
+        program = Program(self, began, call, writes)
         bound = live.Replayer(program, state, self.watch._live, write)
         return Replayer(self, fault, bound, step, began)
 
@@ -928,13 +603,16 @@ class Guard:
             elif usable is not None:
                 lost = self._roll_back(usable)
         if fault.action in ("skip", "stop") and not lost and self._buffers is not None:
+            self._buffer_slots.restore()
             self._buffers.restore()
-        entry = {"step": fault.step, "action": fault.action, "kind": fault.kind, "reason": fault.reason}
+        undone = ""
         if fault.written and fault.action != "warn":
-            entry["undone"] = "snapshot" if copy is None or fault.action == "rollback" else "copy"
-        if lost or fault.action == "rollback":
-            entry["snapshot"], entry["lost"] = self._snapshots[-1].step if self._snapshots else None, lost
-        self.actions.append(entry)
+            undone = "snapshot" if copy is None or fault.action == "rollback" else "copy"
+        went_back = fault.action == "rollback" or (undone == "snapshot" and usable is not None)
+        step = fault.watch_step if self.watch.running else fault.step
+        snapshot = usable.step if went_back else -1
+        action = step, fault.action, fault.kind, fault.reason, undone, snapshot, lost
+        self.actions.append(self.watch._live.acted(action))
         if held is not None:
             held.copy = None
         self._began = None
@@ -1000,7 +678,7 @@ class Guard:
             self._order(optimizer)
         if not self._snapshots and self._step == 0:
             self._take_snapshot()
-        self._began = _Began(self, roots, batch)
+        self._began = Began(self, roots, batch)
 
     def _end_step(self) -> None:
         """Of a step in which nothing was wrong."""
@@ -1031,17 +709,18 @@ class Guard:
                     for key, hook in table.items()
                     if key not in own and getattr(hook, "__self__", None) is not self.watch
                 )
-        roots.extend(self._parts.models)
         return roots
 
-    def _known(self) -> set[int]:
+    def _known(self, batch: Iterable[torch.Tensor] = ()) -> set[int]:
         """What is saved in another way, or must be left alone."""
-        known = {id(self), id(self.watch)}
-        known.update(id(optimizer) for optimizer in self._parts.optimizers)
-        known.update(id(tensor) for tensor in self._all_parameters()[0])
-        known.update(id(tensor) for tensor in self._buffer_list)
-        if self._began is not None:
-            known.update(id(tensor) for tensor in self._began.tensors)
+        parameters = self._all_parameters()[0]
+        if self._known_of is not parameters:
+            self._known_of = parameters
+            self._known_ids = {id(self), id(self.watch)}
+            self._known_ids.update(map(id, (*self._parts.optimizers, *self._parts.modules, *parameters)))
+        known = set(self._known_ids)
+        known.update(map(id, self._buffer_slots.tensors))
+        known.update(map(id, batch))
         return known
 
     def _all_parameters(self) -> tuple[list[torch.Tensor], list[str]]:
@@ -1061,30 +740,15 @@ class Guard:
         return self._parameters
 
     def _renewed_buffers(self) -> Any:
-        """Copies of the buffers as they are now; only what was written is copied again."""
-        buffers = self._parts.buffers()
-        if self._buffers is None or [id(b) for b in buffers] != [id(b) for b in self._buffer_list]:
-            self._buffer_list = buffers
-            self._buffers = _module().Copies(buffers)
+        """Copies of the buffers as they are now."""
+        if self._buffers is None or self._step % 64 == 0 or not self._buffer_slots.hold():
+            self._buffer_slots = self._parts.buffers()
+            self._buffers = _module().Copies(self._buffer_slots.tensors)
         else:
             self._buffers.renew()
         return self._buffers
 
     # -- answers
-
-    def _record_clip(self, clip: Any) -> None:
-        self.actions.append(
-            {
-                "step": self._step,
-                "action": "clip",
-                "norm": clip.norm,
-                "limit": clip.limit,
-                "coefficient": clip.coefficient,
-                "angle": clip.angle,
-                "length": clip.step,
-                "largest": [(share.name, share.share) for share in clip.largest],
-            }
-        )
 
     def run(self) -> Run:
         """What the watch recorded so far."""
@@ -1102,7 +766,7 @@ class Guard:
     def __repr__(self) -> str:
         counts: dict[str, int] = {}
         for one in self.actions:
-            counts[one["action"]] = counts.get(one["action"], 0) + 1
+            counts[one.action] = counts.get(one.action, 0) + 1
         done = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no action"
         return f"<firstfault.Guard on_fault={self._on_fault!r}, {self._step} steps, {done}>"
 

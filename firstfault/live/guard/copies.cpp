@@ -51,18 +51,9 @@ at::Tensor unseen_copy(const at::Tensor& tensor) {
   return tensor.detach().clone();
 }
 
-std::int64_t version_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_inference()) return -1;
-  return static_cast<std::int64_t>(tensor._version());
-}
-
 Copies::Copies(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
   copies_.reserve(tensors_.size());
-  versions_.reserve(tensors_.size());
-  for (const at::Tensor& tensor : tensors_) {
-    copies_.push_back(unseen_copy(tensor));
-    versions_.push_back(version_of(tensor));
-  }
+  for (const at::Tensor& tensor : tensors_) copies_.push_back(unseen_copy(tensor));
 }
 
 std::size_t Copies::restore() const {
@@ -89,9 +80,7 @@ void Copies::renew() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const at::Tensor& tensor = tensors_[i];
-    const auto version = version_of(tensor);
-    if (!tensor.defined() || (version >= 0 && version == versions_[i])) continue;
-    versions_[i] = version;
+    if (!tensor.defined() || tensor.is_meta()) continue;
     if (tensor.scalar_type() == copies_[i].scalar_type() && tensor.sizes() == copies_[i].sizes()) {
       copies_[i].copy_(tensor);
     } else {

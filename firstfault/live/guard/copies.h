@@ -17,7 +17,7 @@ class Copies {
   /// Puts the values back into the same tensors, where their bits are others now. By copy_, seen by observers: what
   /// was bad there is gone. Gives how many were written.
   std::size_t restore() const;
-  /// Takes the values anew, of the tensors whose version says that they were written since.
+  /// Takes the values anew. All of them: batch norm writes its statistics without a new version.
   void renew();
 
   const std::vector<at::Tensor>& tensors() const noexcept { return tensors_; }
@@ -26,13 +26,10 @@ class Copies {
 
  private:
   std::vector<at::Tensor> tensors_, copies_;
-  std::vector<std::int64_t> versions_;
 };
 
 /// A copy that no observer sees.
 at::Tensor unseen_copy(const at::Tensor& tensor);
-/// -1 where a tensor keeps none (inference mode).
-std::int64_t version_of(const at::Tensor& tensor);
 /// Same dtype, shape and bits: a NaN equals the same NaN, and -0 is not 0.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 /// 64 bits that stand for dtypes, shapes and bits of all of them, in order. For comparing within a process.

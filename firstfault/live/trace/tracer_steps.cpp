@@ -163,6 +163,12 @@ void Tracer::confirm_optimizer() {
 }
 
 void Tracer::begin_optimizer() {
+  // Right after another optimizer's step: what is found from here on must not be lost when an op begins the next one.
+  if (step_pending_.exchange(false)) {
+    ++step_;
+    step_start_.store(records_.load(kRelaxed), kRelaxed);
+    if (!graph_.empty()) roll_graph();
+  }
   optimizer_open_.store(true, kRelaxed);
   check_roots();
   if (unintended_ == 0 || amp_checked_) return;  // what GradScaler found, it skips: also inside a fused kernel

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 
 #include <sys/types.h>
 
+#include "firstfault/guard/clip_trend.h"
 #include "firstfault/live/trace/tracer.h"
 #include "firstfault/live/watch/activations.h"
 #include "firstfault/live/watch/facts.h"
@@ -67,7 +69,10 @@ class Monitor final : public intercept::Listener {
   /// State of the optimizers is of an older step now, or gone: that is no loss of it.
   void rolled_back();
   /// Gradients of watched parameters were scaled where no op shows it.
-  void clipped(double coefficient, const at::Tensor& gradient);
+  void clipped(double norm, double coefficient, const at::Tensor& gradient);
+  /// What a guard did to a step that has ended, and of each step whose gradients it measured: whether it clipped them.
+  void acted(const GuardAction& action);
+  void measured(const GuardAction& clip, bool clipped);
   /// The mean of what backward() was called on in the open step, where that is known.
   std::optional<double> pending_loss();
   /// From here to end_aside() all is watched by a trace of its own, with the same names and places, and is no part of
@@ -158,6 +163,8 @@ class Monitor final : public intercept::Listener {
   Activations activations_;
   Parameters parameters_;
   FactFinder facts_;
+  guard::ClipTrend clip_trend_;
+  std::int64_t clips_recorded_ = 0;
   std::vector<std::string> modules_;
   std::vector<trace::NamedTensor> named_;
   std::vector<bool> leaf_;           ///< by module: has none inside
@@ -185,5 +192,17 @@ class Monitor final : public intercept::Listener {
   std::size_t known_origins_ = 0;
   std::int64_t recorded_origins_ = 0;
 };
+
+template <class Body>
+void Monitor::guarded(Body&& body) noexcept {
+  if (!running_.load() || !in_parent()) return;
+  try {
+    body();
+  } catch (const std::exception& error) {
+    give_up(error.what());
+  } catch (...) {
+    give_up("unknown exception");
+  }
+}
 
 }  // namespace firstfault::watch

@@ -1,0 +1,110 @@
+"""One optimizer under a guard: what it holds, and its gradients while it must not see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from firstfault._state import StateTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from firstfault._state import OptimizerState
+
+_NAN = float("nan")
+
+
+class Guarded:
+    """One optimizer: what it holds, and what was done to the step that it is making."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, number: int, check: Any, names: dict[int, str]) -> None:
+        self.optimizer = optimizer
+        self.number = number
+        self.check = check
+        self._names = names
+        self.hidden: list[torch.Tensor | None] | None = None  # its gradients, while it must not see them
+        self.copy: OptimizerState | None = None  # from before the step
+        self.evaluations = 0
+        module = type(optimizer).__module__
+        # Of the others it is not known what they write without gradients, or before a closure is called.
+        self.trusted = module.startswith("torch.optim") and not hasattr(optimizer, "_gather_flat_grad")
+        self._sizes: list[int] = []
+        self._eps: dict[tuple, float] = {}
+        self.parameters: list[torch.Tensor] = []
+        self.names: list[str] = []
+        self.state = StateTensors(optimizer)
+        self._result_names: tuple[Any, list[str]] = (None, [])
+        self.refresh()
+
+    def result_names(self) -> list[str]:
+        """Of the parameters, and of the tensors in the state."""
+        if self._result_names[0] is not self.state.tensors:
+            state = [f"{key} of {self._names.get(id(p), 'a parameter')}" for key, p in self.state.names]
+            self._result_names = self.state.tensors, self.names + state
+        return self._result_names[1]
+
+    def refresh(self) -> None:
+        """Parameters may have joined."""
+        groups = self.optimizer.param_groups
+        sizes = [len(group["params"]) for group in groups]
+        if sizes == self._sizes:
+            return
+        self._sizes = sizes
+        seen: dict[int, torch.Tensor] = {}
+        for group in groups:
+            for parameter in group["params"]:
+                seen.setdefault(id(parameter), parameter)
+        self.parameters = list(seen.values())
+        self.names = [self._names.get(key, f"parameter {i}") for i, key in enumerate(seen)]
+
+    def hyperparameters(self) -> list[tuple[str, float, float, bool]]:
+        """(name, value, value in the dtype it is added to, is an eps)"""
+        numbers = []
+        for index, group in enumerate(self.optimizer.param_groups):
+            of = f" of group {index}" if index else ""
+            for key, value in group.items():
+                if key == "params" or value is None or value is True or value is False:
+                    continue
+                if isinstance(value, (int, float)):
+                    held = self._eps_as_held(value, group) if key == "eps" else value
+                    numbers.append((key + of, value, held, key == "eps"))
+                elif isinstance(value, (tuple, list)):
+                    numbers.extend(
+                        (f"{key}[{i}]{of}", one, one, False)
+                        for i, one in enumerate(value)
+                        if isinstance(one, (int, float))
+                    )
+                elif getattr(value, "numel", lambda: 0)() == 1 and value.device.type == "cpu":
+                    number = float(value)
+                    numbers.append((key + of, number, number, False))
+        return numbers
+
+    def _eps_as_held(self, eps: float, group: Mapping[str, Any]) -> float:
+        import torch
+
+        if group.get("fused") or not group["params"]:  # a fused kernel adds it in float32
+            return eps
+        dtype = group["params"][0].dtype
+        if dtype != torch.float16:
+            return eps
+        if (eps, dtype) not in self._eps:
+            self._eps[eps, dtype] = float(torch.tensor(eps, dtype=dtype))
+        return self._eps[eps, dtype]
+
+    def lr(self) -> float:
+        groups = self.optimizer.param_groups
+        lr = groups[0].get("lr", _NAN) if groups else _NAN
+        return float(lr) if isinstance(lr, (int, float)) else _NAN
+
+    def hide(self) -> None:
+        if self.hidden is None:
+            self.hidden = [parameter.grad for parameter in self.parameters]
+            for parameter in self.parameters:
+                parameter.grad = None
+
+    def show(self) -> None:
+        hidden, self.hidden = self.hidden, None
+        for parameter, gradient in zip(self.parameters, hidden or (), strict=False):
+            parameter.grad = gradient
