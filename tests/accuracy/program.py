@@ -63,9 +63,10 @@ def fault_of(seed: int, index: int, retry: int = 0) -> str | None:
     return dealt([fault.name for fault in FAULTS], number + 17 * retry)
 
 
-def architecture_of(seed: int, index: int, fault: str | None) -> str | None:
-    """Of a healthy run; the others take whatever their fault fits."""
-    return None if fault else dealt(list(ARCHITECTURES), PER_SEED * seed + index // HEALTHY_EVERY)
+def architecture_of(seed: int, index: int, attempt: int, fault: str | None) -> str | None:
+    """Of a healthy run, another one after ATTEMPTS in vain; the others take whatever their fault fits."""
+    number = PER_SEED * seed + index // HEALTHY_EVERY + 7 * (attempt // ATTEMPTS)
+    return None if fault else dealt(list(ARCHITECTURES), number)
 
 
 def draw(seed: int, index: int, attempt: int, fault: str | None) -> tuple[Site, Truth | None]:
@@ -76,7 +77,7 @@ def draw(seed: int, index: int, attempt: int, fault: str | None) -> tuple[Site, 
 def staged(seed: int, index: int, attempt: int, fault: str | None) -> Site:
     """The draw, before the fault is put in."""
     rng = random.Random(f"{seed} {index} {attempt}")
-    draft = draw_draft(rng, architecture_of(seed, index, fault))
+    draft = draw_draft(rng, architecture_of(seed, index, attempt, fault))
     if fault:
         while not BY_NAME[fault].fits(draft):
             draft = draw_draft(rng)
@@ -119,7 +120,8 @@ def contradiction(truth: Truth, run: Measured, found: Harm) -> str:
 def search(seed: int, index: int) -> Program:
     for retry in range(len(FAULTS)):
         fault = fault_of(seed, index, retry)
-        for attempt in range(ATTEMPTS):
+        first = 0 if fault else retry * ATTEMPTS
+        for attempt in range(first, first + ATTEMPTS):
             program, _ = attempted(seed, index, attempt, fault)
             if program:
                 return program

@@ -76,6 +76,7 @@ class Tracer final : public intercept::Listener {
   std::vector<Origin> reported_from(std::size_t first);
   /// Begins anew with this number, after steps in which nothing was observed; keeps what was reported.
   void resume_at(std::int64_t step);
+  intercept::Places& places() noexcept { return *places_; }
 
  private:
   /// One output (or written argument) of an op that is ending.
