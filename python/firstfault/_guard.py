@@ -11,6 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
+from firstfault._experiments import Laboratory
 from firstfault._fault import Fault, Finding, TrainingFault
 from firstfault._guarded import Guarded
 from firstfault._replay import Began, Program, Replayer, in_eager, tensor_of
@@ -78,7 +79,10 @@ class Guard:
     scheduler, scaler: rolled back too. Steps that the scaler leaves out are its own business.
     calls_step: whether the function given to ``step()`` calls ``optimizer.step()`` itself. None: it is looked at.
     accumulate: where it does not: calls of ``step()`` per optimizer step.
-    replays: unchanged replays of a faulty step whose origin the watch has not seen; 0: none.
+    replays: unchanged replays of a faulty step whose origin the watch has not seen; 0: none, and no experiments.
+    experiments, max_replays, max_seconds: whether a faulty step is run again with one thing changed each, to prove its
+        cause (docs/replay.md), and the budget for one step. The first faulty step is looked into, and later ones that
+        began elsewhere, at most four in a run.
     watch: a running :class:`Watch`; else one is made from run_file, level and the thresholds, and closed with it.
     """
 
@@ -105,6 +109,9 @@ class Guard:
         calls_step: bool | None = None,
         accumulate: int = 1,
         replays: int = 2,
+        experiments: bool = True,
+        max_replays: int = 64,
+        max_seconds: float = 30.0,
         watch: Watch | None = None,
         run_file: str | os.PathLike | bool | None = None,
         level: str | None = None,
@@ -172,6 +179,8 @@ class Guard:
         self._said: set[str] = set()
         self._handles: list = []
         self._own_hooks: dict[int, tuple] = {}
+        self._repair_before_step: Callable[[Guarded], None] | None = None  # of an experiment
+        self._laboratory = Laboratory(self, max_replays, max_seconds) if experiments and replays else None
         self.actions: list[dict[str, Any]] = []
         for optimizer_ in optimizers:
             self._hook(optimizer_)
@@ -529,6 +538,8 @@ class Guard:
 
     def _before_in_replay(self, held: Guarded) -> None:
         if held.number in self._replay.writes:
+            if self._repair_before_step is not None:
+                self._repair_before_step(held)
             return
         held.copy = None if held.trusted else OptimizerState(held.optimizer)
         held.hide()
@@ -542,7 +553,12 @@ class Guard:
 
     def _handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
         try:
-            if self._replays and self._origin_of(fault) is None:
+            if self._laboratory is not None and self._laboratory.wants(fault):
+                replayer = self.replayer(fault, call)
+                if replayer is not None:
+                    with contextlib.closing(replayer):
+                        self._laboratory.look_into(fault, replayer)
+            elif self._replays and self._origin_of(fault) is None:
                 replayer = self.replayer(fault, call)
                 if replayer is not None:
                     with contextlib.closing(replayer):
@@ -669,6 +685,8 @@ class Guard:
         """Of a step in which nothing was wrong."""
         if self._began is not None:
             self._began.end_gradients()
+            if self._laboratory is not None and self._began.intact():
+                self._laboratory.remember(self._began.tensors)
             self._began = None
         self._policy.healthy()
         self._step += 1

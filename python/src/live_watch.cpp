@@ -123,6 +123,13 @@ void bind_watch(nb::module_& m) {
       .def(
           "refused", [](BoundWatch& self) { self.watch->refused(); }, Unlocked())
       .def(
+          "learned",
+          [](BoundWatch& self, std::int64_t step, std::vector<Origin> origins,
+             const std::vector<Experiment>& experiments) {
+            self.watch->learned(step, std::move(origins), experiments);
+          },
+          Unlocked(), nb::arg("step"), nb::arg("origins"), nb::arg("experiments"))
+      .def(
           "rolled_back", [](BoundWatch& self) { self.watch->rolled_back(); }, Unlocked())
       .def(
           "begin_aside", [](BoundWatch& self) { self.watch->begin_aside(); }, Unlocked())

@@ -14,6 +14,7 @@
 
 #include <sys/types.h>
 
+#include "firstfault/events/experiment.h"
 #include "firstfault/live/trace/tracer.h"
 #include "firstfault/live/watch/activations.h"
 #include "firstfault/live/watch/facts.h"
@@ -29,6 +30,8 @@ enum class Level : std::uint8_t {
   modules,    ///< every op in the first steps, then in one step of eight
   ops,        ///< every op of every step, so that a fault has its exact origin
 };
+
+inline constexpr std::int64_t kMostOrigins = 64;  ///< each costs resolving a stack
 
 struct MonitorOptions {
   Level level = Level::ops;
@@ -70,6 +73,8 @@ class Monitor final : public intercept::Listener {
   void rolled_back();
   /// Gradients of watched parameters were scaled where no op shows it.
   void clipped(double coefficient, const at::Tensor& gradient);
+  /// See Watch::learned.
+  void learned(std::vector<Origin> origins, const std::vector<Experiment>& experiments);
   /// The mean of what backward() was called on in the open step, where that is known.
   std::optional<double> pending_loss();
   /// From here to end_aside() all is watched by a trace of its own, with the same names and places, and is no part of
@@ -177,6 +182,7 @@ class Monitor final : public intercept::Listener {
   std::int64_t step_ = 0;
   std::size_t known_origins_ = 0;
   std::int64_t recorded_origins_ = 0;
+  std::vector<Origin> learned_;  ///< origins of replays
 };
 
 }  // namespace firstfault::watch

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::int64_t kEveryStepUntil = 8, kThenEvery = 8;
 constexpr std::int64_t kMeasureEveryStepUntil = 64, kThenMeasureEvery = 4;  // activations
-constexpr std::int64_t kMostOrigins = 64;                                   // each costs resolving a stack
 
 bool is_unknown(double value) { return std::isnan(value); }
 
@@ -368,6 +367,7 @@ Run Monitor::run() {
   run.steps = step_;
   run.ops = traced.ops;
   run.origins = traced.origins;
+  run.origins.insert(run.origins.begin(), learned_.begin(), learned_.end());  // faults first
   run.uninspected = traced.uninspected;
   return run;
 }
