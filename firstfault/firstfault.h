@@ -1,4 +1,4 @@
-// Umbrella: all of the public C++ API. With the component `live` (LibTorch) also Trace, Watch, clipping and
+// Umbrella: all of the public C++ API. With the component `live` (LibTorch) also Trace, Watch, Guard, clipping and
 // the GradScaler.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include "firstfault/record/run.h"
 
 #ifdef FIRSTFAULT_LIVE
+#include "firstfault/live/guard.h"
 #include "firstfault/live/guard/adaptive_clip.h"
 #include "firstfault/live/guard/clip.h"
 #include "firstfault/live/guard/grad_scaler.h"

@@ -43,7 +43,7 @@ class ClipEar final : public ClipListener {
   void heard(const ClipRecord& record, at::TensorList gradients) override {
     if (record.pending() || !record.clipped()) return;
     for (const at::Tensor& gradient : gradients) {
-      if (gradient.defined()) return monitor_.clipped(record.coefficient, gradient);
+      if (gradient.defined()) return monitor_.clipped(record.norm, record.coefficient, gradient);
     }
   }
 
@@ -176,6 +176,18 @@ void Watch::learned(std::int64_t step, std::vector<Origin> origins, const std::v
 }
 
 std::optional<double> Watch::pending_loss() { return state_->monitor.pending_loss(); }
+
+void Watch::acted(const GuardAction& action) { state_->monitor.acted(action); }
+
+std::optional<GuardAction> Watch::measured(const ClipRecord& clip) {
+  GuardAction action;
+  action.step = steps();
+  action.norm = clip.norm, action.limit = clip.limit, action.coefficient = clip.coefficient;
+  action.angle = clip.angle, action.length = clip.step;
+  for (const ClipShare& share : clip.largest) action.largest.push_back({share.name, share.share});
+  state_->monitor.measured(action, clip.clipped());
+  return clip.clipped() ? std::optional(std::move(action)) : std::nullopt;
+}
 
 void Watch::begin_aside() {
   if (!state_->enabled) return;

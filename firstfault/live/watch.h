@@ -29,6 +29,7 @@ class Optimizer;
 namespace firstfault {
 
 struct ModuleNames;
+struct ClipRecord;
 namespace watch {
 struct GroupNumbers;
 struct HeldTensor;
@@ -79,6 +80,8 @@ class Watch {
 
   /// Measures, lets the optimizer make its step, measures again, and ends the step. `loss`: a tensor of one element.
   void step(torch::optim::Optimizer& optimizer, const at::Tensor& loss);
+  /// The same, with `make_step` in place of the optimizer's own.
+  void step(torch::optim::Optimizer& optimizer, const at::Tensor& loss, const std::function<void()>& make_step);
   /// The same around a step that is made elsewhere. `ranged`: as torch.optim in Python, the optimizer opens a range.
   void before_step(int optimizer, const std::vector<watch::GroupNumbers>& groups, bool ranged);
   void after_step(int optimizer, const std::vector<watch::GroupNumbers>& groups, bool ranged);
@@ -100,6 +103,10 @@ class Watch {
   void learned(std::int64_t step, std::vector<Origin> origins, const std::vector<Experiment>& experiments);
   /// The mean of what backward() was called on since the last step, where that is known.
   std::optional<double> pending_loss();
+  /// Writes down what a guard did, and gives it. `clip`: of each step whose gradients it measured; nullopt where they
+  /// were left as they were. The step is the one that is being made.
+  void acted(const GuardAction& action);
+  std::optional<GuardAction> measured(const ClipRecord& clip);
   /// From here to end_aside() all is seen by a trace of its own, with the names of this watch, and is no part of the
   /// run. Between steps, on the thread that trains. Error where a Trace or another Watch observes. `died`: what was
   /// run ended by an exception.

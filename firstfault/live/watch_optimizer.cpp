@@ -89,10 +89,14 @@ Watch::Watch(const torch::nn::Module& model, optim::Optimizer& optimizer, WatchO
 }
 
 void Watch::step(optim::Optimizer& optimizer, const at::Tensor& loss_of_step) {
+  step(optimizer, loss_of_step, [&] { optimizer.step(); });
+}
+
+void Watch::step(optim::Optimizer& optimizer, const at::Tensor& loss_of_step, const std::function<void()>& make_step) {
   const int number = number_of(optimizer);
   if (loss_of_step.defined() && loss_of_step.numel() == 1) loss(measure::value_at(loss_of_step, 0));
   before_step(number, read(optimizer), /*ranged=*/false);
-  optimizer.step();
+  make_step();
   after_step(number, read(optimizer), /*ranged=*/false);
 }
 

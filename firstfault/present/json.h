@@ -22,6 +22,7 @@ std::string to_json(const Health& health, int indent = -1);
 std::string to_json(const StepRow& row, int indent = -1);
 std::string to_json(const Site& site, int indent = -1);
 std::string to_json(const Fact& fact, int indent = -1);
+std::string to_json(const GuardAction& action, int indent = -1);
 std::string to_json(const Setup& setup, int indent = -1);
 
 }  // namespace firstfault::present

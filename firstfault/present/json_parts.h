@@ -40,6 +40,7 @@ Json json(const Site& site);
 Json json(const Health& health);
 Json json(const StepRow& row);
 Json json(const Fact& fact);
+Json json(const GuardAction& action);
 Json json(const Setup& setup);
 /// `site` gives its name, role, module and op.
 Json json(const Transition& transition, const Site& site);

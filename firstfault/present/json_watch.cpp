@@ -150,6 +150,25 @@ Json json(const Fact& fact) {
           {"line", fact.file.empty() ? Json(nullptr) : Json(fact.line)}};
 }
 
+Json json(const GuardAction& action) {
+  Json largest = Json::array();
+  for (const GradientShare& one : action.largest)
+    largest.push_back({{"param", one.name}, {"share", number(one.share)}});
+  return {{"step", action.step},
+          {"action", name_of(action.kind)},
+          {"fault", text_or_null(action.fault)},
+          {"reason", text_or_null(action.reason)},
+          {"undone", text_or_null(action.undone)},
+          {"snapshot", action.snapshot < 0 ? Json(nullptr) : Json(action.snapshot)},
+          {"lost", action.lost},
+          {"norm", measured(action.norm)},
+          {"limit", measured(action.limit)},
+          {"coefficient", measured(action.coefficient)},
+          {"angle", measured(action.angle)},
+          {"length", measured(action.length)},
+          {"largest", std::move(largest)}};
+}
+
 Json json(const Setup& setup) {
   return {{"command", setup.command}, {"directory", setup.directory}, {"git_commit", setup.git_commit},
           {"host", setup.host},       {"started", setup.started},     {"versions", setup.versions},
@@ -174,7 +193,8 @@ Json watched_part(const Run& run) {
   Json rows = Json::array();
   for (const StepRow& row : run.rows) rows.push_back(row_without_sites(row));
   return {{"state", name_of(run.state)}, {"setup", json(run.setup)},        {"sites", list(run.sites)},
-          {"rows", std::move(rows)},     {"transitions", transitions(run)}, {"facts", list(run.facts)}};
+          {"rows", std::move(rows)},     {"transitions", transitions(run)}, {"facts", list(run.facts)},
+          {"actions", list(run.actions)}};
 }
 
 std::string to_json(const Hypothesis& hypothesis, int indent) {
@@ -201,6 +221,8 @@ std::string to_json(const Evidence& evidence, int indent) { return document("evi
 std::string to_json(const Health& health, int indent) { return document("health", json(health), indent); }
 std::string to_json(const StepRow& row, int indent) { return document("row", json(row), indent); }
 std::string to_json(const Site& site, int indent) { return document("site", json(site), indent); }
+std::string to_json(const GuardAction& action, int indent) { return document("action", json(action), indent); }
+
 std::string to_json(const Fact& fact, int indent) { return document("fact", json(fact), indent); }
 std::string to_json(const Setup& setup, int indent) { return document("setup", json(setup), indent); }
 

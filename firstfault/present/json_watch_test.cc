@@ -99,6 +99,7 @@ TEST(RowJson, WhatWasNotMeasuredIsNullAndANaNLossIsNot) {
 
 TEST(RunJson, OfAWatchedRunHasItsSitesRowsTransitionsFactsAndSetup) {
   auto run = watched_run();
+  run.actions = {{.step = 3, .kind = GuardAction::Kind::skip, .fault = "loss", .reason = "the loss is NaN"}};
   run.facts = {{.kind = FactKind::clipped, .count = 3, .numbers = {{"norm", 12.5}}}};
   run.setup.modules = {{"model.fc1", "Linear", 32}};
   run.setup.optimizers = {{"Adam", {{{"lr", 0.5}}}}};
@@ -114,7 +115,10 @@ TEST(RunJson, OfAWatchedRunHasItsSitesRowsTransitionsFactsAndSetup) {
   EXPECT_EQ(parsed["facts"][0]["numbers"]["norm"], 12.5);
   EXPECT_EQ(parsed["setup"]["modules"][0]["type"], "Linear");
   EXPECT_EQ(parsed["setup"]["optimizers"][0]["groups"][0]["lr"], 0.5);
-  for (const char* key : {"state", "setup", "sites", "rows", "transitions", "facts"})
+  EXPECT_EQ(parsed["actions"][0]["action"], "skip");
+  EXPECT_EQ(parsed["actions"][0]["reason"], "the loss is NaN");
+  EXPECT_TRUE(parsed["actions"][0]["norm"].is_null());
+  for (const char* key : {"state", "setup", "sites", "rows", "transitions", "facts", "actions"})
     EXPECT_TRUE(json::parse(to_json(firstfault::Run{})).contains(key)) << key;
 }
 

@@ -140,6 +140,52 @@ std::string fact_lines(const Run& run) {
   return text;
 }
 
+std::string action_text(const GuardAction& action) {
+  if (action.kind == GuardAction::Kind::clip) {
+    std::string text = fmt::format("step {}: clipped, norm {} to {}", action.step, short_number(action.norm),
+                                   short_number(action.limit));
+    if (action.largest.empty() || action.largest.front().name.empty()) return text;
+    return text +
+           fmt::format(" ({:.0f} % {})", 100 * action.largest.front().share, printable(action.largest.front().name));
+  }
+  constexpr std::string_view kDone[] = {"clipped", "skipped", "rolled back", "stopped", "let pass"};
+  std::string text =
+      fmt::format("step {}: {}, {}", action.step, kDone[static_cast<int>(action.kind)], printable(action.reason));
+  if (action.undone == "copy") text += "; undone from a copy";
+  if (action.snapshot >= 0)
+    text += fmt::format("; back to step {}, {} lost", action.snapshot, plural(action.lost, "step"));
+  return text;
+}
+
+/// Clips are counted; what else a guard did is told, the first and the last of it.
+std::string action_lines(const Run& run) {
+  std::vector<std::string> told;
+  std::int64_t clips = 0;
+  const GuardAction* last_clip = nullptr;
+  for (const GuardAction& action : run.actions) {
+    if (action.kind != GuardAction::Kind::clip) {
+      told.push_back(action_text(action));
+      continue;
+    }
+    ++clips;
+    last_clip = &action;
+  }
+  std::string text;
+  constexpr std::size_t kEnd = 4;
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    if (i == kEnd && told.size() > 2 * kEnd) {
+      text += line("", fmt::format("… {} more", told.size() - 2 * kEnd));
+      i = told.size() - kEnd;
+    }
+    text += line(text.empty() ? "guard" : "", told[i]);
+  }
+  if (clips > 0) {
+    text += line(text.empty() ? "guard" : "",
+                 fmt::format("{} clipped; the last: {}", plural(clips, "step"), action_text(*last_clip)));
+  }
+  return text;
+}
+
 }  // namespace
 
 bool watched(const Run& run) { return !run.sites.empty() || !run.rows.empty(); }
@@ -153,7 +199,7 @@ std::string summary_of(const Run& run) {
   text += line("loss", course(run, &StepRow::loss));
   text += line("gradient", course(run, &StepRow::gradient_norm));
   text += line("lr", course(run, &StepRow::lr));
-  text += fact_lines(run) + transition_lines(run);
+  text += fact_lines(run) + action_lines(run) + transition_lines(run);
   return text + numbered("Fault", faults) + numbered("Warning", swallowed) + what_was_missed(run);
 }
 

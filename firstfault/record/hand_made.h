@@ -142,6 +142,19 @@ inline Fact hand_made_fact(std::int64_t step) {
   return fact;
 }
 
+inline std::vector<GuardAction> hand_made_actions() {
+  GuardAction clip;
+  clip.step = 4;
+  clip.norm = 12.5, clip.limit = 1, clip.coefficient = 0.08, clip.angle = 0, clip.length = 1. / 3;
+  clip.largest = {{"model.0.weight", 0.75}, {"model.0.bias", 0.25}};
+  GuardAction back;
+  back.step = 7;
+  back.kind = GuardAction::Kind::rollback;
+  back.fault = "result", back.reason = "the optimizer wrote NaN into 'model.0.weight'", back.undone = "snapshot";
+  back.snapshot = 5, back.lost = 2;
+  return {clip, back};
+}
+
 /// Fills a History or a RunFile alike.
 template <class Recorder>
 void record_hand_made(Recorder& recorder, std::int64_t steps = 20, int sites = 12) {
@@ -157,6 +170,7 @@ void record_hand_made(Recorder& recorder, std::int64_t steps = 20, int sites = 1
   }
   recorder.add_origin(hand_made_origin(3, Outcome::swallowed));
   recorder.add_origin(hand_made_origin(4, Outcome::fault));
+  for (GuardAction& action : hand_made_actions()) recorder.add_action(std::move(action));
   recorder.set_ops(4321);
   recorder.set_uninspected({{"dtype float8_e4m3fn", 3}});
   recorder.add_warning("something was switched off");

@@ -61,6 +61,10 @@ void History::add_origin(Origin origin) {
   if (admit(Kind::origin)) run_.origins.push_back(std::move(origin));
 }
 
+void History::add_action(GuardAction action) {
+  if (admit(Kind::action)) run_.actions.push_back(std::move(action));
+}
+
 void History::add_warning(const std::string& text) {
   const auto& known = run_.warnings;
   if (std::find(known.begin(), known.end(), text) != known.end()) return;

@@ -29,6 +29,7 @@ class History {
   void add_transition(const Transition& transition);
   void merge_fact(const Fact& fact);
   void add_origin(Origin origin);
+  void add_action(GuardAction action);
   void add_warning(const std::string& text);  ///< the same text once only
   void set_ops(std::int64_t ops) { run_.ops = ops; }
   void set_uninspected(std::vector<Uninspected> uninspected) { run_.uninspected = std::move(uninspected); }

@@ -10,11 +10,9 @@ struct Limit {
   const char* name;
 };
 
-constexpr Limit kLimits[] = {{kMaxSites, "places to measure"},
-                             {kMaxTransitions, "transitions"},
-                             {kMaxFacts, "facts"},
-                             {kMaxOrigins, "origins"},
-                             {kMaxWarnings, "warnings"}};
+constexpr Limit kLimits[] = {
+    {kMaxSites, "places to measure"}, {kMaxTransitions, "transitions"}, {kMaxFacts, "facts"},
+    {kMaxOrigins, "origins"},         {kMaxWarnings, "warnings"},       {kMaxActions, "actions of the guard"}};
 
 }  // namespace
 

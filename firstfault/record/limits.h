@@ -8,13 +8,14 @@
 
 namespace firstfault::record {
 
-enum class Kind : std::uint8_t { site, transition, fact, origin, warning };
+enum class Kind : std::uint8_t { site, transition, fact, origin, warning, action };
 
 inline constexpr std::int64_t kMaxSites = 4096;
 inline constexpr std::int64_t kMaxTransitions = 10'000;
 inline constexpr std::int64_t kMaxFacts = 10'000;
 inline constexpr std::int64_t kMaxOrigins = 1'000;  ///< each may be some kB: a stack, a path, operands
 inline constexpr std::int64_t kMaxWarnings = 256;
+inline constexpr std::int64_t kMaxActions = 10'000;  ///< of a guard
 
 inline constexpr const char* kStepsMustRise = "A step came again, or out of order: its row is left out.";
 
@@ -27,7 +28,7 @@ class Limits {
   std::optional<std::string> take_warning();
 
  private:
-  std::array<std::int64_t, 5> counts_{};
+  std::array<std::int64_t, 6> counts_{};
   std::optional<std::string> warning_;
 };
 

@@ -54,6 +54,7 @@ class Reader {
   void read_transitions();
   void read_facts();
   void read_origins();
+  void read_actions();
   void read_texts();
   void check_commits();
   void warn(const std::string& text) { run_.warnings.push_back(text); }
@@ -241,6 +242,15 @@ void Reader::read_origins() {
   sort_origins(run_.origins);
 }
 
+void Reader::read_actions() {
+  if (!opened_.has_actions) return;
+  each("actions", "json", kMaxActions, [&](const Statement& row) {
+    GuardAction action;
+    from_json(json(row, 0), action);
+    run_.actions.push_back(std::move(action));
+  });
+}
+
 void Reader::read_texts() {
   each("uninspected", "what, tensors", kMaxWarnings, [&](const Statement& row) {
     run_.uninspected.push_back({text(row, 0), row.integer(1)});
@@ -272,6 +282,7 @@ Run Reader::read() {
   read_transitions();
   read_facts();
   read_origins();
+  read_actions();
   read_texts();
   if (tables_read_ == 0) {
     throw Error("'" + printable(path_) + "' is damaged beyond reading: none of its tables is whole.",

@@ -57,9 +57,9 @@ TEST_F(ReadRun, SaysInOneSentenceWhyAFileIsNoRunFile) {
   Database(path("foreign"), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE).execute("CREATE TABLE steps (step)");
   EXPECT_EQ(refusal(path("foreign")), quoted("foreign") + " is a SQLite database of another program, not a run file.");
   EXPECT_EQ(refusal("/dev/null"), "'/dev/null' is no regular file.");
-  change("PRAGMA user_version = 2");
+  change("PRAGMA user_version = 3");
   EXPECT_EQ(refusal(path()), quoted("run.ffrun") +
-                                 " was written by a newer firstfault (run file version 2, this one reads up to 1): "
+                                 " was written by a newer firstfault (run file version 3, this one reads up to 2): "
                                  "update firstfault.");
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "firstfault/events/fact.h"
+#include "firstfault/events/guard_action.h"
 #include "firstfault/events/hypothesis.h"
 #include "firstfault/events/origin.h"
 #include "firstfault/events/setup.h"
@@ -43,6 +44,7 @@ struct Run {
   std::vector<StepRow> rows;            ///< by step, ascending; older ones are thinned out
   std::vector<Transition> transitions;  ///< by step
   std::vector<Fact> facts;
+  std::vector<GuardAction> actions;  ///< of a guard, by step
 };
 
 /// The answer about one tensor.

@@ -361,6 +361,11 @@ void RunFile::add_origin(Origin origin) noexcept {
   if (Impl* mine = impl()) mine->take_in(true, [&](Intake& intake) { intake.add_origin(std::move(origin)); });
 }
 
+void RunFile::add_action(GuardAction action) noexcept {
+  const bool at_once = action.kind != GuardAction::Kind::clip;
+  if (Impl* mine = impl()) mine->take_in(at_once, [&](Intake& intake) { intake.add_action(std::move(action)); });
+}
+
 void RunFile::add_warning(const std::string& text) noexcept {
   if (Impl* mine = impl()) mine->take_in(false, [&](Intake& intake) { intake.add_warning(text); });
 }

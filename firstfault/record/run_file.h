@@ -45,6 +45,7 @@ class RunFile {
   void add_transition(const Transition& transition) noexcept;
   void merge_fact(const Fact& fact) noexcept;
   void add_origin(Origin origin) noexcept;
+  void add_action(GuardAction action) noexcept;
   void add_warning(const std::string& text) noexcept;
   void set_ops(std::int64_t ops) noexcept;
   void set_uninspected(std::vector<Uninspected> uninspected) noexcept;

@@ -65,6 +65,11 @@ class RunText {
                one.count, to_json(one.numbers), one.file, one.line);
     }
     for (const Origin& one : run.origins) text.add(to_json(one));
+    for (const GuardAction& one : run.actions) {
+      text.add("action", one.step, static_cast<int>(one.kind), one.fault, one.reason, one.undone, one.snapshot,
+               one.lost, one.norm, one.limit, one.coefficient, one.angle, one.length);
+      for (const GradientShare& share : one.largest) text.add(" ", share.name, share.share);
+    }
     for (const Uninspected& one : run.uninspected) text.add("uninspected", one.what, one.tensors);
     for (const std::string& one : run.warnings) text.add("warning", one);
     return text.text_;

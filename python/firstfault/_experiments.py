@@ -46,29 +46,33 @@ class Laboratory:
         self.memory.remember(tensors)
 
     def wants(self, fault: Fault) -> bool:
-        """The first faulty step, and later ones that began elsewhere."""
+        """The first faulty step, and later ones that began elsewhere. A spike is finite: there is nothing to cure."""
+        if fault.kind == "spike" or len(self._seen) >= _MOST_STEPS:
+            return False
+        return self._what(fault) not in self._seen
+
+    def _what(self, fault: Fault) -> tuple:
         origin = self.guard._origin_of(fault)
-        what = (fault.kind,) if origin is None else (origin.op, origin.module, origin.mechanism)
-        return len(self._seen) < _MOST_STEPS and what not in self._seen
+        return (fault.kind,) if origin is None else (origin.op, origin.module, origin.mechanism)
 
     def look_into(self, fault: Fault, replayer: Replayer) -> None:
         """Run the step again, unchanged and then with one thing changed each; tell the watch what came of it."""
         guard = self.guard
         known = guard._origin_of(fault)
         live = _module()
-        given = live.Circumstances(self._own_changes(fault, replayer), _Progress())
+        given = live.Circumstances(self._own_changes(fault, replayer), Progress())
         given.step = fault.watch_step
         given.raw_scores = any(fact.kind == "raw_scores" for fact in guard.watch.run().facts)
         given.unchanged = max(2, guard._replays)
         given.max_replays, given.max_seconds = self.max_replays, self.max_seconds
         done = live.experiment(replayer._live, replayer.step, self.memory, given)
         fault.exactness = done.exactness
-        fault.experiments = list(done.made)
         if known is None:
             fault.origins = [origin for origin in done.exactness.origins if origin.sink]
+        if fault.kind != "hyperparameter" or done.exactness.failed:  # it was refused before it could do harm
+            fault.experiments = list(done.made)
         guard.watch._live.learned(fault.watch_step, fault.origins if known is None else [], fault.experiments)
-        origin = guard._origin_of(fault)
-        self._seen.add((fault.kind,) if origin is None else (origin.op, origin.module, origin.mechanism))
+        self._seen.add(self._what(fault))
 
     def _own_changes(self, fault: Fault, replayer: Replayer) -> list[_Own]:
         own: list[_Own] = []
@@ -146,7 +150,7 @@ class Laboratory:
 
     def _float32(self, replayer: Replayer) -> list[_Own]:
         guard = self.guard
-        tensors = [*replayer.began.parameters, *guard._parts.buffers(), *replayer.began.tensors]
+        tensors = [*replayer.began.parameters, *guard._parts.buffers().tensors, *replayer.began.tensors]
         low = any(str(tensor.dtype) in _LOW for tensor in tensors)
         if not low and not any(fact.kind == "low_precision" for fact in guard.watch.run().facts):
             return []
@@ -158,7 +162,7 @@ class Laboratory:
         return [("float32", "parameters, buffers and casts in float32", begin, stack.close, False)]
 
 
-class _Progress:
+class Progress:
     """On stderr, where that is a terminal and it takes longer than a moment."""
 
     def __init__(self) -> None:
@@ -230,7 +234,7 @@ def _in_float32(parameters: list[torch.Tensor], parts: Any, optimizers: list[Any
     import torch
 
     low = {torch.float16, torch.bfloat16}
-    tensors = [*parameters, *parts.buffers()]
+    tensors = [*parameters, *parts.buffers().tensors]
     state = [
         (entry, key)
         for optimizer in optimizers

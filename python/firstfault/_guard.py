@@ -14,12 +14,12 @@ from firstfault._clip import _module
 from firstfault._experiments import Laboratory
 from firstfault._fault import Fault, Finding, TrainingFault
 from firstfault._guarded import Guarded
+from firstfault._prove import Windows
 from firstfault._replay import Began, Program, Replayer, in_eager, tensor_of
 from firstfault._state import (
     OptimizerState,
     Parts,
     Snapshot,
-    state_tensors,
 )
 from firstfault._watch import Watch, _named
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from firstfault._core import Hypothesis, Origin, Run
+    from firstfault._core import GuardAction, Hypothesis, Origin, Run
 
 _POLICIES = ("raise", "skip", "rollback", "warn")
 _MOST_SNAPSHOTS = 16
-_LEARN = 4  # steps in which it is seen what becomes of left-over gradients
+_MOST_CLIPS = 4096  # kept one by one; all are counted in the facts of the run
 _NAN = float("nan")
 
 
@@ -173,7 +173,9 @@ class Guard:
         self._gradient_habit, self._learnt, self._writes_batch, self._copy_first = "learning", 0, False, False
         self._self_stepping: dict[int, bool] = {}
         self._buffers: Any = None
-        self._buffer_list: list[torch.Tensor] = []
+        self._buffer_slots = self._parts.buffers()
+        self._known_of: Any = None
+        self._known_ids: set[int] = set()
         self._parameters: tuple[list, list] | None = None
         self._snapshots: list[Snapshot] = []
         self._said: set[str] = set()
@@ -181,7 +183,10 @@ class Guard:
         self._own_hooks: dict[int, tuple] = {}
         self._repair_before_step: Callable[[Guarded], None] | None = None  # of an experiment
         self._laboratory = Laboratory(self, max_replays, max_seconds) if experiments and replays else None
-        self.actions: list[dict[str, Any]] = []
+        #: Called with a :class:`Replayer` for each faulty step of ``step()``, before the policy.
+        self.on_replay: Callable[[Replayer], None] | None = None
+        self._clips_kept = 0
+        self.actions: list[GuardAction] = []
         for optimizer_ in optimizers:
             self._hook(optimizer_)
 
@@ -293,7 +298,8 @@ class Guard:
 
         program = Program(self, began, lambda _: None, set())
         gradients = [parameter.grad for parameter in began.parameters]
-        buffers = _module().Copies(self._buffer_list)
+        slots = self._parts.buffers()
+        buffers = _module().Copies(slots.tensors)
         state = began.state()
         program.restore()
         began.buffers.restore()
@@ -316,6 +322,7 @@ class Guard:
             self._show_all()
             for parameter, gradient in zip(began.parameters, gradients, strict=True):
                 parameter.grad = gradient
+            slots.restore()
             buffers.restore()
             program.resume()
             program.after[3].restore()
@@ -377,6 +384,7 @@ class Guard:
                 optimizer.step()
         if self._scaler is not None:
             self._scaler.update()
+        self._bad_loss = False  # where the scaler left the steps out, nobody has asked for it
 
     def _late_loss(self) -> None:
         """The loss came back not finite from a function that made the step itself."""
@@ -431,8 +439,11 @@ class Guard:
             held.hide()
             self.watch._live.refused()
             return True
-        if clip is not None and clip.clipped:
-            self._record_clip(clip)
+        if clip is not None and self._clips:
+            action = self.watch._live.measured(clip)
+            if action is not None and self._clips_kept < _MOST_CLIPS:
+                self._clips_kept += 1
+                self.actions.append(action)
         return False
 
     def _left_to_scaler(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -507,9 +518,8 @@ class Guard:
                 self._began.unsaved = True
         if self._fault is not None and self._fault.held is held:
             return
-        tensors, what = state_tensors(optimizer)
-        names = held.names + [f"{key} of {self._names.get(id(p), 'a parameter')}" for key, p in what]
-        finding = _module().check_after(held.parameters + tensors, names)
+        held.state.look()
+        finding = _module().check_after(held.parameters + held.state.tensors, held.result_names())
         if finding:
             self._note(finding, held, written=True)
 
@@ -553,17 +563,18 @@ class Guard:
 
     def _handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
         try:
-            if self._laboratory is not None and self._laboratory.wants(fault):
-                replayer = self.replayer(fault, call)
-                if replayer is not None:
-                    with contextlib.closing(replayer):
+            looks = self._laboratory is not None and self._laboratory.wants(fault)
+            unknown = not looks and self._replays > 0 and self._origin_of(fault) is None
+            replayer = self.replayer(fault, call) if looks or unknown or self.on_replay is not None else None
+            if replayer is not None:
+                with contextlib.closing(replayer):
+                    if looks:
                         self._laboratory.look_into(fault, replayer)
-            elif self._replays and self._origin_of(fault) is None:
-                replayer = self.replayer(fault, call)
-                if replayer is not None:
-                    with contextlib.closing(replayer):
+                    if unknown:
                         fault.exactness = replayer.verify(self._replays)
                         fault.origins = list(fault.exactness.origins)
+                    if self.on_replay is not None:
+                        self.on_replay(replayer)
         except Exception as error:  # the guard's own failure is no reason to end the training
             self._warn(f"step {fault.step} could not be replayed: {error}")
         self._apply(fault)
@@ -607,13 +618,16 @@ class Guard:
             elif usable is not None:
                 lost = self._roll_back(usable)
         if fault.action in ("skip", "stop") and not lost and self._buffers is not None:
+            self._buffer_slots.restore()
             self._buffers.restore()
-        entry = {"step": fault.step, "action": fault.action, "kind": fault.kind, "reason": fault.reason}
+        undone = ""
         if fault.written and fault.action != "warn":
-            entry["undone"] = "snapshot" if copy is None or fault.action == "rollback" else "copy"
-        if lost or fault.action == "rollback":
-            entry["snapshot"], entry["lost"] = self._snapshots[-1].step if self._snapshots else None, lost
-        self.actions.append(entry)
+            undone = "snapshot" if copy is None or fault.action == "rollback" else "copy"
+        went_back = fault.action == "rollback" or (undone == "snapshot" and usable is not None)
+        step = fault.watch_step if self.watch.running else fault.step
+        snapshot = usable.step if went_back else -1
+        action = step, fault.action, fault.kind, fault.reason, undone, snapshot, lost
+        self.actions.append(self.watch._live.acted(action))
         if held is not None:
             held.copy = None
         self._began = None
@@ -712,17 +726,18 @@ class Guard:
                     for key, hook in table.items()
                     if key not in own and getattr(hook, "__self__", None) is not self.watch
                 )
-        roots.extend(self._parts.models)
         return roots
 
-    def _known(self) -> set[int]:
+    def _known(self, batch: Iterable[torch.Tensor] = ()) -> set[int]:
         """What is saved in another way, or must be left alone."""
-        known = {id(self), id(self.watch)}
-        known.update(id(optimizer) for optimizer in self._parts.optimizers)
-        known.update(id(tensor) for tensor in self._all_parameters()[0])
-        known.update(id(tensor) for tensor in self._buffer_list)
-        if self._began is not None:
-            known.update(id(tensor) for tensor in self._began.tensors)
+        parameters = self._all_parameters()[0]
+        if self._known_of is not parameters:
+            self._known_of = parameters
+            self._known_ids = {id(self), id(self.watch)}
+            self._known_ids.update(map(id, (*self._parts.optimizers, *self._parts.modules, *parameters)))
+        known = set(self._known_ids)
+        known.update(map(id, self._buffer_slots.tensors))
+        known.update(map(id, batch))
         return known
 
     def _all_parameters(self) -> tuple[list[torch.Tensor], list[str]]:
@@ -742,30 +757,15 @@ class Guard:
         return self._parameters
 
     def _renewed_buffers(self) -> Any:
-        """Copies of the buffers as they are now; only what was written is copied again."""
-        buffers = self._parts.buffers()
-        if self._buffers is None or [id(b) for b in buffers] != [id(b) for b in self._buffer_list]:
-            self._buffer_list = buffers
-            self._buffers = _module().Copies(buffers)
+        """Copies of the buffers as they are now."""
+        if self._buffers is None or self._step % 64 == 0 or not self._buffer_slots.hold():
+            self._buffer_slots = self._parts.buffers()
+            self._buffers = _module().Copies(self._buffer_slots.tensors)
         else:
             self._buffers.renew()
         return self._buffers
 
     # -- answers
-
-    def _record_clip(self, clip: Any) -> None:
-        self.actions.append(
-            {
-                "step": self._step,
-                "action": "clip",
-                "norm": clip.norm,
-                "limit": clip.limit,
-                "coefficient": clip.coefficient,
-                "angle": clip.angle,
-                "length": clip.step,
-                "largest": [(share.name, share.share) for share in clip.largest],
-            }
-        )
 
     def run(self) -> Run:
         """What the watch recorded so far."""
@@ -775,6 +775,23 @@ class Guard:
         """Why steps were faulty, best first."""
         return self.watch.explain()
 
+    def prove(self, train_step: Callable[..., Any], batches: Callable[[int], Any]) -> list[Hypothesis]:
+        """Test what needs whole windows of steps, as the causes of a divergence do: minutes rather than moments.
+
+        The steps from the newest snapshot before the onset to just after the fault are made again, unchanged and with
+        one thing changed each; with a tenth of the learning rate over ten times as many steps. ``batches(step)`` gives
+        the batch of a step, a tuple for several arguments, from step 0 on and also beyond the last step that was made;
+        it may raise IndexError at the end. Gives the hypotheses as they stand then. The program is as it was
+        afterwards, but for what cannot be put back: files, loaders.
+        """
+        known = self.explain()
+        if not known or not self.running or self._in_step or known[0].standing in ("confirmed", "not_separable"):
+            return known
+        first = known[0].step if known[0].onset_step is None else known[0].onset_step
+        made = Windows(self, train_step, batches).prove(known[0].step, first)
+        self.watch._live.learned(known[0].step, [], made)
+        return self.explain()
+
     @property
     def steps(self) -> int:
         """That were attempted."""
@@ -783,7 +800,7 @@ class Guard:
     def __repr__(self) -> str:
         counts: dict[str, int] = {}
         for one in self.actions:
-            counts[one["action"]] = counts.get(one["action"], 0) + 1
+            counts[one.action] = counts.get(one.action, 0) + 1
         done = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no action"
         return f"<firstfault.Guard on_fault={self._on_fault!r}, {self._step} steps, {done}>"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from firstfault._state import StateTensors
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,7 +34,16 @@ class Guarded:
         self._eps: dict[tuple, float] = {}
         self.parameters: list[torch.Tensor] = []
         self.names: list[str] = []
+        self.state = StateTensors(optimizer)
+        self._result_names: tuple[Any, list[str]] = (None, [])
         self.refresh()
+
+    def result_names(self) -> list[str]:
+        """Of the parameters, and of the tensors in the state."""
+        if self._result_names[0] is not self.state.tensors:
+            state = [f"{key} of {self._names.get(id(p), 'a parameter')}" for key, p in self.state.names]
+            self._result_names = self.state.tensors, self.names + state
+        return self._result_names[1]
 
     def refresh(self) -> None:
         """Parameters may have joined."""

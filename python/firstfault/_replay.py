@@ -37,9 +37,9 @@ class Began:
         self.random = RandomNumbers()
         self.hyperparameters = Hyperparameters(guard._optimizers())
         self.flags = TrainFlags(guard._parts.modules)
-        self.program = ProgramState([*roots, *guard._roots()], guard._known())
+        self.buffers, self.buffer_slots = guard._renewed_buffers(), guard._buffer_slots
+        self.program = ProgramState([*roots, *guard._roots()], guard._known(self.tensors), guard._parts.modules)
         guard._parts.generators = self.program.generators
-        self.buffers = guard._renewed_buffers()
         self.parameters, self.names = guard._all_parameters()
         self.optimizer_copies: list[OptimizerState] = []  # of those that have written in this step
         self.unsaved = False  # an optimizer has written, and there is no copy from before it
@@ -116,10 +116,11 @@ class Program:
     def _now(self) -> tuple:
         guard = self.guard
         return (
-            ProgramState([*self.began.roots, *guard._roots()], guard._known()),
+            ProgramState([*self.began.roots, *guard._roots()], guard._known(self.began.tensors), guard._parts.modules),
             Hyperparameters(guard._optimizers()),
             TrainFlags(guard._parts.modules),
             RandomNumbers(),
+            guard._parts.buffers(),
         )
 
     def restore(self) -> None:
@@ -128,6 +129,7 @@ class Program:
         self.began.program.restore()
         self.began.hyperparameters.restore()
         self.began.flags.restore()
+        self.began.buffer_slots.restore()
         self.began.random.restore_others()
 
     def run(self, batch: list[torch.Tensor], write: bool) -> torch.Tensor | None:
@@ -148,7 +150,8 @@ class Program:
     def resume(self) -> None:
         for copy in self.began.optimizer_copies:
             copy.restore()
-        program, hyperparameters, flags, random = self.after
+        program, hyperparameters, flags, random, slots = self.after
+        slots.restore()
         program.restore()
         hyperparameters.restore()
         flags.restore()

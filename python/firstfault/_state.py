@@ -90,22 +90,36 @@ def _put_together(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value if isinstance(value, _PLAIN) else copy.deepcopy(value)
 
 
-def state_tensors(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list[str]]:
-    """Floating-point tensors in an optimizer's state, and what each is: "exp_avg of"."""
-    import torch
+class StateTensors:
+    """The floating-point tensors in an optimizer's state; looked for anew where they may have changed."""
 
-    tensors, names = [], []
-    for parameter, entry in optimizer.state.items():
-        for key, value in entry.items() if isinstance(entry, dict) else ():
-            if isinstance(value, torch.Tensor):
-                if value.dtype.is_floating_point or value.dtype.is_complex:
-                    tensors.append(value)
-                    names.append((key, parameter))
-            elif isinstance(value, (list, tuple)):
-                listed = [one for one in value if isinstance(one, torch.Tensor)]
-                tensors.extend(listed)
-                names.extend([(key, parameter)] * len(listed))
-    return tensors, names
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._calls = 0
+        self._found: list[tuple[dict, Any, torch.Tensor]] = []
+        self.tensors: list[torch.Tensor] = []
+        self.names: list[tuple[str, torch.Tensor]] = []  # "exp_avg", and the parameter
+
+    def look(self) -> None:
+        self._calls += 1
+        settled = self._calls > 8 and self._calls % 64 and self._found
+        if settled and all(entry.get(key) is tensor for entry, key, tensor in self._found):
+            return
+        import torch
+
+        self._found, self.tensors, self.names = [], [], []
+        for parameter, entry in self._optimizer.state.items():
+            for key, value in entry.items() if isinstance(entry, dict) else ():
+                if isinstance(value, torch.Tensor):
+                    if value.dim() and (value.dtype.is_floating_point or value.dtype.is_complex):
+                        self._found.append((entry, key, value))
+                        self.tensors.append(value)
+                        self.names.append((key, parameter))
+                elif isinstance(value, (list, tuple)):
+                    self._calls = 0  # as LBFGS's: other tensors each time
+                    listed = [one for one in value if isinstance(one, torch.Tensor)]
+                    self.tensors.extend(listed)
+                    self.names.extend([(key, parameter)] * len(listed))
 
 
 class Hyperparameters:
@@ -177,13 +191,16 @@ class ProgramState:
     (files, iterators, loaders, threads) is left alone.
     """
 
-    def __init__(self, roots: Iterable[Any], known: set[int]) -> None:
+    def __init__(self, roots: Iterable[Any], known: set[int], modules: Iterable[torch.nn.Module] = ()) -> None:
+        """``modules``: of the guarded models. ``known``: ids of what is saved in another way, and of these modules."""
         self._undo: list[tuple[Callable, tuple]] = []
         self._tensors: list[torch.Tensor] = []
         self.generators: list[Any] = []
         self._bytes = 0
         self._seen = set(known)
         self._todo = collections.deque(roots)
+        for module in modules:
+            self._look_at_one_module(module)
         looked_at = 0
         while self._todo and looked_at < _MOST_OBJECTS:
             one = self._todo.popleft()
@@ -260,13 +277,16 @@ class ProgramState:
     def _look_at_module(self, module: torch.nn.Module) -> None:
         for one in module.modules():
             self._seen.add(id(one))
-            for table in (one._forward_hooks, one._forward_pre_hooks, one._backward_hooks, one._backward_pre_hooks):
-                if table:
-                    self._todo.extend(table.values())
+            self._look_at_one_module(one)
             self._todo.extend(p for p in one._parameters.values() if p is not None)
             self._todo.extend(b for b in one._buffers.values() if b is not None)
-            if not type(one).__module__.startswith("torch."):
-                self._look_at_attributes(one)
+
+    def _look_at_one_module(self, one: torch.nn.Module) -> None:
+        for table in (one._forward_hooks, one._forward_pre_hooks, one._backward_hooks, one._backward_pre_hooks):
+            if table:
+                self._todo.extend(table.values())
+        if not type(one).__module__.startswith("torch."):
+            self._look_at_attributes(one)
 
     def _look_at_generator(self, one: Any) -> bool:
         import torch
@@ -379,6 +399,23 @@ def _put_attributes(attributes: dict, saved: dict, internal: Iterable[str]) -> N
     attributes.update(saved)
 
 
+class Buffers:
+    """Which tensors stand where as buffers: a forward may write into one, or put another in its place."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        self._slots = [(module._buffers, key, tensor) for module in modules for key, tensor in module._buffers.items()]
+        seen = {id(tensor): tensor for _, _, tensor in self._slots if tensor is not None}
+        self.tensors = list(seen.values())
+
+    def hold(self) -> bool:
+        """They are the same still."""
+        return all(table.get(key) is tensor for table, key, tensor in self._slots)
+
+    def restore(self) -> None:
+        for table, key, tensor in self._slots:
+            table[key] = tensor
+
+
 class Snapshot:
     """All that a run goes back to."""
 
@@ -429,13 +466,8 @@ class Parts:
                     seen.setdefault(id(tensor), tensor)
         return list(seen.values())
 
-    def buffers(self) -> list[torch.Tensor]:
-        seen: dict[int, torch.Tensor] = {}
-        for module in self.modules:
-            for tensor in module._buffers.values():
-                if tensor is not None:
-                    seen.setdefault(id(tensor), tensor)
-        return list(seen.values())
+    def buffers(self) -> Buffers:
+        return Buffers(self.modules)
 
     def generator_states(self) -> list[tuple[Callable, Any]]:
         import torch

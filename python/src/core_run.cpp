@@ -40,7 +40,8 @@ void def_watched(nb::class_<Run>& type) {
       .def_ro("sites", &Run::sites, "Where something is measured, in the order in which it was first seen.")
       .def_ro("rows", &Run::rows, "The numbers of the steps, ascending; older ones are thinned out.")
       .def_prop_ro("transitions", &transitions_of, "When the state of a site changed, by step.")
-      .def_ro("facts", &Run::facts, "What was seen about the program that no series of numbers shows.");
+      .def_ro("facts", &Run::facts, "What was seen about the program that no series of numbers shows.")
+      .def_ro("actions", &Run::actions, "What a guard did, by step.");
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
-// Python's view of events/setup.h and events/fact.h.
+// Python's view of events/setup.h, events/fact.h and events/guard_action.h.
 #include "firstfault/events/setup.h"
 
 #include <nanobind/stl/map.h>
 
+#include <cmath>
+#include <optional>
+
 #include "firstfault/events/fact.h"
+#include "firstfault/events/guard_action.h"
 #include "python/src/core_types.h"
 
 namespace firstfault::python {
@@ -59,12 +63,52 @@ void bind_fact(nb::module_& m) {
   def_json(type);
 }
 
+std::optional<double> known_or_none(double value) { return std::isnan(value) ? std::nullopt : std::optional(value); }
+
+void bind_action(nb::module_& m) {
+  nb::class_<GradientShare>(m, "GradientShare", "A parameter's part in a gradient norm.")
+      .def_ro("name", &GradientShare::name)
+      .def_ro("share", &GradientShare::share);
+  nb::class_<GuardAction> type(m, "GuardAction", "What a guard did to a step.");
+  const auto number = [&](const char* name, double GuardAction::*member, const char* what) {
+    type.def_prop_ro(
+        name, [member](const GuardAction& a) { return known_or_none(a.*member); }, what);
+  };
+  type.def_ro("step", &GuardAction::step)
+      .def_prop_ro(
+          "action", [](const GuardAction& a) { return std::string(name_of(a.kind)); },
+          "'clip', 'skip', 'rollback', 'stop' or 'warn'.")
+      .def_prop_ro(
+          "fault", [](const GuardAction& a) { return or_none(a.fault); },
+          "'loss', 'gradient', 'hyperparameter', 'spike' or 'result'; None for a clip.")
+      .def_prop_ro("reason", [](const GuardAction& a) { return or_none(a.reason); })
+      .def_prop_ro(
+          "undone", [](const GuardAction& a) { return or_none(a.undone); },
+          "'copy' or 'snapshot' where the optimizer had written already.")
+      .def_prop_ro(
+          "snapshot", [](const GuardAction& a) { return a.snapshot < 0 ? std::nullopt : std::optional(a.snapshot); },
+          "Step that the run was taken back to.")
+      .def_ro("lost", &GuardAction::lost, "Steps that this cost.")
+      .def_ro("largest", &GuardAction::largest, "Parameters that made up the norm, largest first.")
+      .def("__repr__", [](const GuardAction& a) {
+        return "<GuardAction " + std::string(name_of(a.kind)) + " in step " + std::to_string(a.step) +
+               (a.reason.empty() ? "" : ": " + a.reason) + ">";
+      });
+  number("norm", &GuardAction::norm, "Of the gradients before a clip.");
+  number("limit", &GuardAction::limit, "That it was clipped to.");
+  number("coefficient", &GuardAction::coefficient, "What the gradients were multiplied by.");
+  number("angle", &GuardAction::angle, "Radians that they were turned by.");
+  number("length", &GuardAction::length, "lr * norm: of plain SGD's step without the clip.");
+  def_json(type);
+}
+
 }  // namespace
 
 void bind_setup(nb::module_& m) {
   bind_parts(m);
   bind_whole(m);
   bind_fact(m);
+  bind_action(m);
 }
 
 }  // namespace firstfault::python

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "firstfault/live/guard/clip.h"
 #include "firstfault/live/module_names.h"
 #include "firstfault/live/watch/parameters.h"
 #include "python/src/live_places.h"
@@ -95,6 +96,28 @@ void describe(BoundWatch& self, std::vector<std::string> command, std::map<std::
   self.watch->describe(std::move(command), std::move(versions));
 }
 
+GuardAction::Kind action_of(const std::string& name) {
+  for (int kind = 0; kind <= static_cast<int>(GuardAction::Kind::warn); ++kind) {
+    if (name == name_of(static_cast<GuardAction::Kind>(kind))) return static_cast<GuardAction::Kind>(kind);
+  }
+  throw nb::value_error("firstfault: no such action of a guard");
+}
+
+// (step, action, fault, reason, undone, snapshot, steps lost)
+GuardAction acted(BoundWatch& self, const nb::tuple& given) {
+  GuardAction action;
+  action.step = nb::cast<std::int64_t>(given[0]);
+  action.kind = action_of(nb::cast<std::string>(given[1]));
+  action.fault = nb::cast<std::string>(given[2]);
+  action.reason = nb::cast<std::string>(given[3]);
+  action.undone = nb::cast<std::string>(given[4]);
+  action.snapshot = nb::cast<std::int64_t>(given[5]);
+  action.lost = nb::cast<std::int64_t>(given[6]);
+  const nb::gil_scoped_release unlocked;
+  self.watch->acted(action);
+  return action;
+}
+
 }  // namespace
 
 void bind_watch(nb::module_& m) {
@@ -120,6 +143,9 @@ void bind_watch(nb::module_& m) {
           Unlocked())
       .def(
           "steps", [](BoundWatch& self) { return self.watch->steps(); }, Unlocked())
+      .def("acted", &acted)
+      .def(
+          "measured", [](BoundWatch& self, const ClipRecord& clip) { return self.watch->measured(clip); }, Unlocked())
       .def(
           "refused", [](BoundWatch& self) { self.watch->refused(); }, Unlocked())
       .def(

@@ -100,7 +100,7 @@ def test_a_faulty_step_leaves_parameters_buffers_and_state_untouched(name, undo)
         assert (everything(model, optimizer), repr(numbers(optimizer))) == before
         guard.step(train_step, *batch(4))
         assert everything(model, optimizer) != before[0]
-    assert [(one["step"], one["action"]) for one in guard.actions] == [(3, "skip")]
+    assert [(one.step, one.action) for one in guard.actions] == [(3, "skip")]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -167,7 +167,7 @@ def test_an_unchanged_loop_is_guarded_by_the_hooks_alone():
             step_of(model, optimizer)(*batch(i, bad=i == 3))
             optimizer.step()
             assert (everything(model, optimizer) == before) == (i == 3)
-    assert [(one["step"], one["kind"]) for one in guard.actions] == [(3, "loss")]
+    assert [(one.step, one.fault) for one in guard.actions] == [(3, "loss")]
 
 
 def test_batches_hands_out_a_failing_batch_once_more_to_find_its_origin():
@@ -218,7 +218,7 @@ def test_skips_in_a_row_end_in_a_fault_or_in_a_rollback():
                     guard.step(step_of(model, optimizer), *batch(i, bad=True))
                     made += 1
         assert made == {"raise": 10, "rollback": 43}[after], (after, most)
-        assert [one["action"] for one in guard.actions].count("rollback") == (3 if after == "rollback" else 0)
+        assert [one.action for one in guard.actions].count("rollback") == (3 if after == "rollback" else 0)
 
 
 def test_a_rollback_restores_everything_that_is_listed():
@@ -245,7 +245,7 @@ def test_a_rollback_restores_everything_that_is_listed():
         guard.step(step_of(model, optimizer), *batch(6, bad=True))
         assert state() == at_snapshot
     (action,) = guard.actions
-    assert (action["action"], action["snapshot"], action["lost"]) == ("rollback", 4, 2)
+    assert (action.action, action.snapshot, action.lost) == ("rollback", 4, 2)
 
 
 def test_snapshots_stay_within_their_bytes_and_grow_apart():
@@ -261,7 +261,7 @@ def test_snapshots_stay_within_their_bytes_and_grow_apart():
 
 
 def test_what_the_optimizers_own_arithmetic_breaks_is_undone():
-    for undo, lost in (("step", None), ("snapshot", 2)):
+    for undo, lost in (("step", 0), ("snapshot", 2)):
         model = make()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with ff.guard(model, optimizer, on_fault="skip", undo=undo) as guard:
@@ -274,8 +274,8 @@ def test_what_the_optimizers_own_arithmetic_breaks_is_undone():
             assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
             assert (everything(model, optimizer) == before) == (undo == "step")
         (action,) = guard.actions
-        assert (action["kind"], action.get("lost")) == ("result", lost)
-        assert action["undone"] == {"step": "copy", "snapshot": "snapshot"}[undo]
+        assert (action.fault, action.lost) == ("result", lost)
+        assert action.undone == {"step": "copy", "snapshot": "snapshot"}[undo]
 
 
 NAN, INF = float("nan"), float("inf")
@@ -295,7 +295,7 @@ def test_a_hyperparameter_that_is_not_finite_is_named(key, value):
         guard.step(step_of(model, optimizer), *batch(0))
         assert everything(model, optimizer) == before
     (action,) = guard.actions
-    assert action["kind"] == "hyperparameter" and key in action["reason"]
+    assert action.fault == "hyperparameter" and key in action.reason
 
 
 def test_an_eps_that_is_0_in_half_is_refused():
@@ -303,7 +303,7 @@ def test_an_eps_that_is_0_in_half_is_refused():
     optimizer = torch.optim.Adam(model.parameters(), eps=1e-8)
     with ff.guard(model, optimizer, on_fault="skip") as guard:
         guard.step(step_of(model, optimizer), torch.ones(3, 4).half(), torch.zeros(3, 2).half())
-    assert "eps is 1e-08, which is 0" in guard.actions[0]["reason"]
+    assert "eps is 1e-08, which is 0" in guard.actions[0].reason
 
 
 def test_clipping_is_done_before_the_optimizer_and_written_down():
@@ -318,10 +318,10 @@ def test_clipping_is_done_before_the_optimizer_and_written_down():
     for a, b in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a, b)
     (clip,) = guard.actions
-    assert clip["action"] == "clip" and clip["limit"] == 0.5
-    assert clip["norm"] == pytest.approx(norm.item(), rel=1e-5)
-    assert clip["length"] == pytest.approx(0.1 * norm.item(), rel=1e-5)
-    assert clip["largest"][0][0].startswith("model.")
+    assert clip.action == "clip" and clip.limit == 0.5
+    assert clip.norm == pytest.approx(norm.item(), rel=1e-5)
+    assert clip.length == pytest.approx(0.1 * norm.item(), rel=1e-5)
+    assert clip.largest[0].name.startswith("model.")
     assert "clipped" in {fact.kind for fact in guard.run().facts}
 
 
@@ -333,7 +333,7 @@ def test_a_spike_is_refused_only_where_the_policy_asks():
             for i in range(40):
                 x, y = batch(i)
                 guard.step(step_of(model, optimizer), x, y + (1000 if i == 30 else 1))
-        assert [one["kind"] for one in guard.actions] == ["spike"] * refused
+        assert [one.fault for one in guard.actions] == ["spike"] * refused
 
 
 def test_skips_of_a_scaler_are_its_own():
@@ -377,7 +377,7 @@ def test_several_optimizers_and_shared_frozen_and_late_parameters():
         guard.step(train_step, *batch(1, bad=True))
         assert (everything(model, first), everything(model, second)) == before
         guard.step(train_step, *batch(2))
-    assert {one["action"] for one in guard.actions} == {"skip"}
+    assert {one.action for one in guard.actions} == {"skip"}
 
 
 def test_an_exception_of_the_programs_own_goes_through_and_the_next_step_is_made():
@@ -405,7 +405,7 @@ def test_warn_makes_the_step_and_says_so():
         pytest.warns(RuntimeWarning, match="step 0: the loss is NaN; the step was made"),
     ):
         guard.step(step_of(model, optimizer), *batch(0, bad=True))
-    assert [one["action"] for one in guard.actions] == ["warn"]
+    assert [one.action for one in guard.actions] == ["warn"]
     assert not all(bool(torch.isfinite(p).all()) for p in model.parameters())
 
 
@@ -444,7 +444,7 @@ def test_a_part_of_the_model_on_the_meta_device_is_left_alone():
         at_snapshot = _live.bits_of(list(model.real.parameters()))
         guard.step(step_of(model, optimizer), *batch(1, bad=True))
         assert _live.bits_of(list(model.real.parameters())) == at_snapshot
-    assert [one["action"] for one in guard.actions] == ["rollback"]
+    assert [one.action for one in guard.actions] == ["rollback"]
 
 
 def test_with_the_environment_switch_it_still_refuses_but_watches_nothing(monkeypatch):
@@ -465,5 +465,5 @@ def test_choices_that_do_not_exist_are_refused():
     for options in choices:
         with pytest.raises(ValueError, match="firstfault"):
             ff.guard(model, optimizer, **options)
-    with pytest.raises(TypeError, match="has no hooks|have no hooks|no hooks"):
+    with pytest.raises(TypeError, match="no hooks"):
         ff.guard(model, object())

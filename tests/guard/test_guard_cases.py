@@ -81,8 +81,8 @@ def test_nothing_that_is_not_finite_is_left_behind_by_a_step(path, policy):
     first_bad = module.TRUTH["first_bad_step"]
     never_bad = module.TRUTH["symptom"] in FINITE_TO_THE_END
     if first_bad is not None and first_bad < MOST_STEPS and not never_bad:
-        faults = [one for one in guard.actions if one["action"] != "clip"]
-        assert faults and faults[0]["step"] <= first_bad
+        faults = [one for one in guard.actions if one.action != "clip"]
+        assert faults and faults[0].step <= first_bad
         if policy == "raise":
             assert ended != "complete"
 

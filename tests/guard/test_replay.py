@@ -115,29 +115,29 @@ def test_a_run_without_a_fault_is_bit_for_bit_the_same():
 def test_replays_leave_no_trace(undo):
     """The same as a run that only skipped that step."""
 
+    seen = []
+
     def run(experiments):
         program = Program()
         with ff.guard(program.model, program.optimizer, on_fault="skip", undo=undo) as guard:
             if experiments:
-                handle = guard._handle
 
-                def with_experiments(fault, call):
-                    replayer = guard.replayer(fault, call)
+                def with_experiments(replayer):
                     verdict = replayer.verify(3)
                     assert (verdict.exact, verdict.deterministic, verdict.why) == (True, True, "")
                     assert (verdict.replays, verdict.failed) == (3, 3)
                     for i in range(10):
                         result = replayer.run(batch=lambda batch, i=i: [t * (1 + i) for t in batch])
                         assert not result.finite and "loss" in result.bad
-                    replayer.close()
-                    handle(fault, call)
+                    seen.append(replayer.replays)
 
-                guard._handle = with_experiments
+                guard.on_replay = with_experiments
             train(program, guard)
-        assert [one["action"] for one in guard.actions] == ["skip"]
+        assert [one.action for one in guard.actions] == ["skip"]
         return program.digest()
 
     assert run(experiments=True) == run(experiments=False)
+    assert seen == [13]
 
 
 def test_the_replay_names_the_op_the_line_and_the_module():
@@ -165,20 +165,15 @@ def test_a_change_of_the_batch_cures_and_does_not_leak_into_the_next_replay():
 
     with ff.guard(program.model, program.optimizer, on_fault="skip") as guard:
         seen = []
-        handle = guard._handle
 
-        def with_experiments(fault, call):
-            replayer = guard.replayer(fault, call)
-
+        def with_experiments(replayer):
             def repaired(batch):
                 batch[0][0, 0] = 1.0  # in place
                 return batch
 
             seen.extend([replayer.run().finite, replayer.run(batch=repaired).finite, replayer.run().finite])
-            replayer.close()
-            handle(fault, call)
 
-        guard._handle = with_experiments
+        guard.on_replay = with_experiments
         x, y = data()[0]
         x[0, 0] = 0.0
         guard.step(train_step, x, y)
@@ -210,15 +205,7 @@ def test_a_fault_that_does_not_come_back_is_not_deterministic():
 
     with ff.guard(program.model, program.optimizer, on_fault="skip") as guard:
         verdicts = []
-        handle = guard._handle
-
-        def verify(fault, call):
-            replayer = guard.replayer(fault, call)
-            verdicts.append(replayer.verify(3))
-            replayer.close()
-            handle(fault, call)
-
-        guard._handle = verify
+        guard.on_replay = lambda replayer: verdicts.append(replayer.verify(3))
         guard.step(flaky, *data()[0])
     (verdict,) = verdicts
     assert (verdict.exact, verdict.deterministic, verdict.failed) == (False, False, 0)
@@ -244,7 +231,7 @@ def test_gradients_that_add_up_over_calls_are_there_again_in_a_replay():
     with ff.guard(program.model, optimizer, on_fault="skip", calls_step=True) as guard:
         for x, y in data():
             guard.step(train_step, x, y)
-    assert [(one["action"], one["kind"]) for one in guard.actions] == [("skip", "loss")]
+    assert [(one.action, one.fault) for one in guard.actions] == [("skip", "loss")]
     assert all(bool(torch.isfinite(p).all()) for p in program.model.parameters())
 
 

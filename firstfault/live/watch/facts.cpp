@@ -212,17 +212,18 @@ void FactFinder::look_backward(const at::Tensor& output) {
   half_zeros_ += std::count(some, some + count, 0.0f);
 }
 
-void FactFinder::clipped(double coefficient, double scale) {
+void FactFinder::clipped(const Clip& clip) {
   Fact fact;
   fact.kind = FactKind::clipped;
-  fact.numbers["coefficient"] = coefficient;
-  if (std::isfinite(scale)) {
+  fact.numbers["coefficient"] = clip.coefficient;
+  if (std::isfinite(clip.norm)) fact.numbers["norm"] = clip.norm;
+  if (std::isfinite(clip.scale)) {
     Fact scaled = fact;
     scaled.kind = FactKind::clipped_scaled;
-    scaled.numbers["scale"] = scale;
+    scaled.numbers["scale"] = clip.scale;
     add(std::move(scaled));
   }
-  if (coefficient < 1) add(std::move(fact));
+  if (clip.coefficient < 1) add(std::move(fact));
 }
 
 std::vector<Fact> FactFinder::take(std::int64_t step, double loss_scale) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "firstfault/events/fact.h"
+#include "firstfault/events/step_row.h"
 #include "firstfault/live/intercept/frame.h"
 #include "firstfault/live/measure/statistics.h"
 
@@ -22,7 +23,12 @@ class FactFinder {
   /// A half-precision result of the backward.
   void look_backward(const at::Tensor& output);
   /// Gradients were multiplied between backward and step. `scale`: of a scaler that has not been undone, NaN if none.
-  void clipped(double coefficient, double scale);
+  struct Clip {
+    double norm = StepRow::kUnknown;  ///< NaN: not known
+    double coefficient = 1;
+    double scale = StepRow::kUnknown;
+  };
+  void clipped(const Clip& clip);
   void add(Fact fact);
 
   /// Facts seen since the last call, stamped with the step.

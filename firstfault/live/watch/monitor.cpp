@@ -119,7 +119,7 @@ void Monitor::look_at_clipping(const Frame& frame) {
   const std::lock_guard lock(mutex_);
   if (accumulations_ == 0 || !parameters_.has_gradient(frame.inputs.front().tensor)) return;
   const bool scaled = loss_scale_ > 1 && !amp_checked_;
-  facts_.clipped(coefficient, scaled ? loss_scale_ : StepRow::kUnknown);
+  facts_.clipped({StepRow::kUnknown, coefficient, scaled ? loss_scale_ : StepRow::kUnknown});
 }
 
 // In which order the modules run is asked until all have run, or a few steps have passed.

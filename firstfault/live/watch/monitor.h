@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <sys/types.h>
 
 #include "firstfault/events/experiment.h"
+#include "firstfault/guard/clip_trend.h"
 #include "firstfault/live/trace/tracer.h"
 #include "firstfault/live/watch/activations.h"
 #include "firstfault/live/watch/facts.h"
@@ -72,7 +74,10 @@ class Monitor final : public intercept::Listener {
   /// State of the optimizers is of an older step now, or gone: that is no loss of it.
   void rolled_back();
   /// Gradients of watched parameters were scaled where no op shows it.
-  void clipped(double coefficient, const at::Tensor& gradient);
+  void clipped(double norm, double coefficient, const at::Tensor& gradient);
+  /// What a guard did to a step that has ended, and of each step whose gradients it measured: whether it clipped them.
+  void acted(const GuardAction& action);
+  void measured(const GuardAction& clip, bool clipped);
   /// See Watch::learned.
   void learned(std::vector<Origin> origins, const std::vector<Experiment>& experiments);
   /// The mean of what backward() was called on in the open step, where that is known.
@@ -156,6 +161,8 @@ class Monitor final : public intercept::Listener {
   Activations activations_;
   Parameters parameters_;
   FactFinder facts_;
+  guard::ClipTrend clip_trend_;
+  std::int64_t clips_recorded_ = 0;
   std::vector<std::string> modules_;
   std::vector<trace::NamedTensor> named_;
   std::vector<bool> leaf_;           ///< by module: has none inside
@@ -184,5 +191,17 @@ class Monitor final : public intercept::Listener {
   std::int64_t recorded_origins_ = 0;
   std::vector<Origin> learned_;  ///< origins of replays
 };
+
+template <class Body>
+void Monitor::guarded(Body&& body) noexcept {
+  if (!running_.load() || !in_parent()) return;
+  try {
+    body();
+  } catch (const std::exception& error) {
+    give_up(error.what());
+  } catch (...) {
+    give_up("unknown exception");
+  }
+}
 
 }  // namespace firstfault::watch

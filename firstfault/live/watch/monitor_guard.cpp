@@ -49,12 +49,28 @@ void Monitor::learned(std::vector<Origin> origins, const std::vector<Experiment>
   recorder_.flush();
 }
 
-void Monitor::clipped(double coefficient, const at::Tensor& gradient) {
+void Monitor::clipped(double norm, double coefficient, const at::Tensor& gradient) {
   if (!running()) return;
   const std::lock_guard lock(mutex_);
   if (!parameters_.has_gradient(gradient)) return;
   const bool scaled = loss_scale_ > 1 && !amp_checked_;
-  facts_.clipped(coefficient, scaled ? loss_scale_ : StepRow::kUnknown);
+  facts_.clipped({norm, coefficient, scaled ? loss_scale_ : StepRow::kUnknown});
+}
+
+void Monitor::acted(const GuardAction& action) {
+  guarded([&] {
+    const std::lock_guard lock(mutex_);
+    recorder_.action(action);
+  });
+}
+
+void Monitor::measured(const GuardAction& clip, bool clipped) {
+  guarded([&] {
+    const std::lock_guard lock(mutex_);
+    for (Fact& fact : clip_trend_.observe(clip, clipped)) facts_.add(std::move(fact));
+    constexpr std::int64_t kMost = 4096;  // later ones are in the facts, counted
+    if (clipped && clips_recorded_++ < kMost) recorder_.action(clip);
+  });
 }
 
 std::optional<double> Monitor::pending_loss() {

@@ -37,18 +37,6 @@ float smallest_root(const std::vector<at::Tensor>& moments) {
 
 bool Monitor::in_parent() const noexcept { return getpid() == process_; }
 
-template <class Body>
-void Monitor::guarded(Body&& body) noexcept {
-  if (!running_.load() || !in_parent()) return;
-  try {
-    body();
-  } catch (const std::exception& error) {
-    give_up(error.what());
-  } catch (...) {
-    give_up("unknown exception");
-  }
-}
-
 void Monitor::give_up(const char* reason) noexcept {
   running_.store(false);
   std::fprintf(stderr, "firstfault: stopped watching after an internal failure (%s); the training goes on\n", reason);

@@ -57,6 +57,11 @@ void Recorder::origin(Origin origin) {
   history_.add_origin(std::move(origin));
 }
 
+void Recorder::action(const GuardAction& action) {
+  if (file_) file_->add_action(action);
+  history_.add_action(action);
+}
+
 void Recorder::warning(const std::string& text) {
   history_.add_warning(text);
   if (file_) file_->add_warning(text);

@@ -25,6 +25,7 @@ class Recorder {
   void step(StepRow row);
   void fact(const Fact& fact);
   void origin(Origin origin);
+  void action(const GuardAction& action);
   void warning(const std::string& text);
   void counts(std::int64_t ops, std::vector<Uninspected> uninspected);
   /// Waits a moment until the run file holds all of that: after a fault the process may not live.

@@ -72,10 +72,8 @@ const std::vector<Rival>& rivals() {
 
 const std::vector<Rival>& rivals_of_a_lower_rate() {
   static const std::vector<Rival> all = {
-      {kAveraged, "accumulation_not_averaged"},
-      {kZeroGrad, "missing_zero_grad"},
-      {kWarmUp, "warmup_missing"},
-      {kStandardised, "data_scale"},
+      {kAveraged, "accumulation_not_averaged"}, {kZeroGrad, "missing_zero_grad"},
+      {kWarmUp, "warmup_missing", true},        {kStandardised, "data_scale", true},
       {kLogProbabilities, "loss_definition"},
   };
   return all;

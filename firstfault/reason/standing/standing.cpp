@@ -22,9 +22,11 @@ class Results {
  public:
   explicit Results(std::vector<Experiment> all) : all_(std::move(all)) {}
 
+  /// The last one of that name: windows are made after single replays, and a smaller learning rate after a small one.
   const Experiment* find(std::string_view name) const {
-    const auto found = std::find_if(all_.begin(), all_.end(), [&](const Experiment& one) { return one.name == name; });
-    return found == all_.end() ? nullptr : &*found;
+    const auto is_it = [&](const Experiment& one) { return one.name == name; };
+    const auto found = std::find_if(all_.rbegin(), all_.rend(), is_it);
+    return found == all_.rend() ? nullptr : &*found;
   }
   bool is(std::string_view name, ExperimentOutcome outcome) const {
     const Experiment* one = find(name);
@@ -33,10 +35,10 @@ class Results {
   bool cured(std::string_view name) const { return is(name, ExperimentOutcome::cured); }
   bool failed(std::string_view name) const { return is(name, ExperimentOutcome::failed); }
   const std::vector<Experiment>& all() const { return all_; }
-  bool exact() const { return failed(kUnchanged); }
+  bool exact() const { return failed(kUnchanged) || (window() && deterministic()); }
   bool deterministic() const { return !cured(kUnchanged); }
   /// Whole windows were run, and not the failing step alone.
-  bool window() const { return find(kWindow) != nullptr; }
+  bool window() const { return failed(kWindow); }
   /// Only what says where: a sample, another batch.
   bool located() const { return cured(kSamples) || cured(kPreviousBatch) || cured(kResult) || cured(kOperand); }
 
@@ -81,19 +83,22 @@ bool explains(const Hypothesis& hypothesis, const CauseTests& tests, const Resul
   return false;
 }
 
+bool holds(const std::vector<Hypothesis>& hypotheses, std::string_view cause) {
+  return std::any_of(hypotheses.begin(), hypotheses.end(), [&](const Hypothesis& one) { return one.cause == cause; });
+}
+
 /// The rivals whose change cures too.
 std::vector<std::string> curing_rivals(const Hypothesis& hypothesis, const Results& results,
                                        const std::vector<Hypothesis>& suspected) {
   std::vector<std::string> found;
   for (const Rival& rival : rivals()) {
-    const auto is_it = [&](const Hypothesis& one) { return one.cause == rival.cause; };
     if (rival.cause == hypothesis.cause || !results.cured(rival.experiment)) continue;
     const CauseTests* tests = tests_of(hypothesis.cause);
     if (tests != nullptr && tests->goes_before == rival.cause) continue;
     const bool own =
         tests != nullptr && std::find(tests->own.begin(), tests->own.end(), rival.experiment) != tests->own.end();
     if (own) continue;  // it speaks for both, and for this one first
-    if (rival.only_if_suspected && std::none_of(suspected.begin(), suspected.end(), is_it)) continue;
+    if (rival.only_if_suspected && !holds(suspected, rival.cause)) continue;
     found.emplace_back(rival.cause);
   }
   return found;
@@ -135,11 +140,14 @@ void place(Hypothesis& hypothesis, const Results& results) {
 }
 
 /// Smaller steps help against nearly every divergence: a change that is meant for one cause goes before.
-std::vector<std::string> more_specific(const CauseTests& tests, const Results& results) {
+std::vector<std::string> more_specific(const CauseTests& tests, const Results& results,
+                                       const std::vector<Hypothesis>& suspected) {
   std::vector<std::string> found;
   if (std::find(tests.own.begin(), tests.own.end(), kLowerRate) == tests.own.end()) return found;
   for (const Rival& rival : rivals_of_a_lower_rate()) {
-    if (results.cured(rival.experiment)) found.emplace_back(rival.cause);
+    if (!results.cured(rival.experiment)) continue;
+    if (rival.only_if_suspected && !holds(suspected, rival.cause)) continue;
+    found.emplace_back(rival.cause);
   }
   return found;
 }
@@ -150,10 +158,11 @@ bool began_before(const Hypothesis& hypothesis) {
 }
 
 /// Needs a window of steps: what one replay says is where it is bound to, no more.
-void judge_window(Hypothesis& hypothesis, const CauseTests& tests, const Results& results) {
+void judge_window(Hypothesis& hypothesis, const CauseTests& tests, const Results& results,
+                  const std::vector<Hypothesis>& suspected) {
   for (const std::string_view name : tests.own) add(hypothesis, results, name);
   if (results.window() && any_own(tests, results, &Results::cured)) {
-    const auto specific = more_specific(tests, results);
+    const auto specific = more_specific(tests, results, suspected);
     return specific.empty() ? confirm(hypothesis) : not_separable(hypothesis, specific);
   }
   for (const std::string_view name : tests.own) {
@@ -198,7 +207,7 @@ void judge(Hypothesis& hypothesis, const Results& results, const std::vector<Hyp
   add(hypothesis, results, kUnchanged);
   if (!results.exact()) return not_tested(hypothesis, "not tested: the step cannot be run again as it was");
   if (tests == nullptr) return not_tested(hypothesis, "not tested: no experiment is known for this cause");
-  if (tests->window || began_before(hypothesis)) return judge_window(hypothesis, *tests, results);
+  if (tests->window || began_before(hypothesis)) return judge_window(hypothesis, *tests, results, suspected);
   judge_point(hypothesis, *tests, results, suspected);
 }
 
@@ -208,9 +217,7 @@ void add_rivals(std::vector<Hypothesis>& hypotheses, const Results& results) {
   for (const Hypothesis& one : hypotheses) {
     if (one.standing != Standing::not_separable) continue;
     for (const std::string& cause : curing_rivals(one, results, hypotheses)) {
-      const auto is_it = [&](const Hypothesis& other) { return other.cause == cause; };
-      if (std::any_of(hypotheses.begin(), hypotheses.end(), is_it)) continue;
-      if (std::any_of(added.begin(), added.end(), is_it)) continue;
+      if (holds(hypotheses, cause) || holds(added, cause)) continue;
       const auto rival =
           std::find_if(rivals().begin(), rivals().end(), [&](const Rival& r) { return r.cause == cause; });
       Hypothesis fresh = one;

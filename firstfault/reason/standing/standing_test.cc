@@ -128,6 +128,12 @@ TEST(Standing, ALowerRateThatOnlyDelaysIsDelayed) {
   EXPECT_EQ(standing(suspected("lr_too_high"), experiments), Standing::delayed);
 }
 
+TEST(Standing, AWindowGoesBeforeTheSingleReplayOfThatName) {
+  auto experiments = exact({}, {kZeroGrad, kWindow});
+  experiments.push_back(made(kZeroGrad, Outcome::cured));
+  EXPECT_EQ(standing(suspected("missing_zero_grad"), experiments), Standing::confirmed);
+}
+
 TEST(Standing, ALowerRateOverTheLongerWindowConfirms) {
   EXPECT_EQ(standing(suspected("lr_too_high"), exact({kLowerRate}, {kWindow, kAveraged})), Standing::confirmed);
 }
@@ -169,6 +175,16 @@ TEST(Standing, TheSpecificGoesBeforeTheLowerRate) {
     EXPECT_EQ(of(judged, "lr_too_high").standing, Standing::not_separable) << cause;
     EXPECT_TRUE(says(of(judged, "lr_too_high"), cause));
   }
+}
+
+TEST(Standing, StandardisedDataSpeakAgainstTheRateOnlyWhereTheirScaleIsSuspected) {
+  EXPECT_EQ(standing(suspected("lr_too_high"), exact({kLowerRate, kStandardised, kWarmUp}, {kWindow})),
+            Standing::confirmed);
+}
+
+TEST(Standing, AWindowThatDoesNotFailAgainProvesNothing) {
+  const std::vector<Experiment> experiments = {made(kWindow, Outcome::cured), made(kLowerRate, Outcome::cured)};
+  EXPECT_EQ(standing(suspected("lr_too_high"), experiments), Standing::not_tested);
 }
 
 TEST(Standing, AWindowThatFailsAgainRefutes) {

@@ -19,7 +19,7 @@ void SiteTotals::add(const Health& health, std::int64_t step) {
 
 bool Batch::empty() const noexcept {
   return !setup && sites.empty() && rows.empty() && lost.rows.empty() && lost.sites.empty() && transitions.empty() &&
-         facts.empty() && origins.empty() && warnings.empty() && !uninspected;
+         facts.empty() && origins.empty() && actions.empty() && warnings.empty() && !uninspected;
 }
 
 bool Intake::admit(Kind kind) {
@@ -91,6 +91,11 @@ void Intake::merge_fact(const Fact& fact) {
 void Intake::add_origin(Origin origin) {
   ++pending_.sequence;
   if (admit(Kind::origin)) pending_.origins.push_back(std::move(origin));
+}
+
+void Intake::add_action(GuardAction action) {
+  ++pending_.sequence;
+  if (admit(Kind::action)) pending_.actions.push_back(std::move(action));
 }
 
 void Intake::add_warning(const std::string& text) {

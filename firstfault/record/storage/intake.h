@@ -37,6 +37,7 @@ struct Batch {
   std::vector<Transition> transitions;
   std::map<std::int64_t, Fact> facts;  ///< by index; whole, to replace what the file has
   std::vector<Origin> origins;
+  std::vector<GuardAction> actions;
   std::vector<std::string> warnings;
   std::optional<std::vector<Uninspected>> uninspected;
   std::vector<SiteTotals> totals;  ///< of all sites, where asked for
@@ -57,6 +58,7 @@ class Intake {
   void add_transition(const Transition& transition);
   void merge_fact(const Fact& fact);
   void add_origin(Origin origin);
+  void add_action(GuardAction action);
   void add_warning(const std::string& text);
   void set_ops(std::int64_t ops);
   void set_uninspected(std::vector<Uninspected> uninspected);

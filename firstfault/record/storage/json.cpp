@@ -115,6 +115,29 @@ void fields(Visit&& visit, Is<Origin> auto& origin) {
 }
 
 template <class Visit>
+void fields(Visit&& visit, Is<GradientShare> auto& share) {
+  visit("name", share.name);
+  visit("share", share.share);
+}
+
+template <class Visit>
+void fields(Visit&& visit, Is<GuardAction> auto& action) {
+  visit("step", action.step);
+  visit("kind", action.kind);
+  visit("fault", action.fault);
+  visit("reason", action.reason);
+  visit("undone", action.undone);
+  visit("snapshot", action.snapshot);
+  visit("lost", action.lost);
+  visit("norm", action.norm);
+  visit("limit", action.limit);
+  visit("coefficient", action.coefficient);
+  visit("angle", action.angle);
+  visit("length", action.length);
+  visit("largest", action.largest);
+}
+
+template <class Visit>
 void fields(Visit&& visit, Is<OptimizerInfo> auto& optimizer) {
   visit("type", optimizer.type);
   visit("groups", optimizer.groups);
@@ -252,11 +275,13 @@ std::string dump(const T& value) {
 }  // namespace
 
 std::string to_json(const Origin& origin) { return dump(origin); }
+std::string to_json(const GuardAction& action) { return dump(action); }
 std::string to_json(const Setup& setup) { return dump(setup); }
 std::string to_json(const std::map<std::string, double>& numbers) { return dump(numbers); }
 std::string to_json(const std::vector<std::int64_t>& shape) { return dump(shape); }
 
 void from_json(std::string_view text, Origin& origin) { read(Json::parse(text), origin); }
+void from_json(std::string_view text, GuardAction& action) { read(Json::parse(text), action); }
 void from_json(std::string_view text, Setup& setup) { read(Json::parse(text), setup); }
 void from_json(std::string_view text, std::map<std::string, double>& numbers) { read(Json::parse(text), numbers); }
 void from_json(std::string_view text, std::vector<std::int64_t>& shape) { read(Json::parse(text), shape); }

@@ -21,7 +21,7 @@ std::span<const std::string_view> stored_names<FactKind>() {
   static constexpr std::string_view names[] = {"loss_op",      "loss_broadcast", "raw_scores",   "low_precision",
                                                "underflow",    "not_held",       "foreign",      "constant_op",
                                                "clipped",      "clipped_scaled", "data_invalid", "attention",
-                                               "expert_share", "compiled",       "experiment"};
+                                               "expert_share", "clip_trend",     "compiled",     "experiment"};
   return names;
 }
 
@@ -53,6 +53,12 @@ template <>
 std::span<const std::string_view> stored_names<TensorRole>() {
   static constexpr std::string_view names[] = {"none",  "parameter", "buffer",    "gradient",
                                                "batch", "outside",   "unwritten", "compiled"};
+  return names;
+}
+
+template <>
+std::span<const std::string_view> stored_names<GuardAction::Kind>() {
+  static constexpr std::string_view names[] = {"clip", "skip", "rollback", "stop", "warn"};
   return names;
 }
 

@@ -50,6 +50,8 @@ std::span<const std::string_view> stored_names<OperandState>();
 template <>
 std::span<const std::string_view> stored_names<TensorRole>();
 template <>
+std::span<const std::string_view> stored_names<GuardAction::Kind>();
+template <>
 std::span<const std::string_view> stored_names<RunState>();
 
 }  // namespace firstfault::record

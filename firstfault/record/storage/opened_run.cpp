@@ -156,6 +156,7 @@ OpenedRun open_database(const std::string& file, const std::string& shown_path) 
   run.commits_begun = count_of_commits(run.database);
   run.database.execute("BEGIN");
   run.is_torn = check_identity(run.database, shown_path) != 0 && alone;
+  run.has_actions = (run.database.query_integer("PRAGMA user_version") & ~kMovingFlag) >= 2;
   return run;
 }
 

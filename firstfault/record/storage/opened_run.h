@@ -34,6 +34,7 @@ struct OpenedRun {
   std::unique_ptr<std::int64_t> work;  ///< how much SQLite has done; it gives up beyond a limit
   Database database;                   ///< within a read transaction
   std::int64_t commits_begun = 0;      ///< count of commits that stands outside of transactions: read first
+  bool has_actions = false;            ///< files of version 1 have no such table
   bool is_torn = false;                ///< the -wal is missing, and the main file is a mixture of before and after
 };
 

@@ -10,7 +10,7 @@
 namespace firstfault::record {
 
 inline constexpr std::int64_t kApplicationId = 0x46465246;  // "FFRF"
-inline constexpr std::int64_t kSchemaVersion = 1;
+inline constexpr std::int64_t kSchemaVersion = 2;
 inline constexpr int kPageSize = 4096;
 /// Where the count of commits stands in the file, big-endian, outside of any transaction: within the 20 bytes of the
 /// header that SQLite reserves (https://sqlite.org/fileformat2.html, section 1.3), neither reads nor checks.

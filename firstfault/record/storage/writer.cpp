@@ -60,6 +60,7 @@ struct Writer::Statements {
         transition(db, "INSERT INTO transitions VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"),
         fact(db, "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
         origin(db, "INSERT INTO origins VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"),
+        action(db, "INSERT INTO actions VALUES (NULL, ?, ?, ?, ?, ?)"),
         warning(db, "INSERT INTO warnings VALUES (NULL, ?)"),
         uninspected(db, "INSERT INTO uninspected VALUES (?, ?)"),
         totals(db, "INSERT OR REPLACE INTO site_totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)") {}
@@ -70,7 +71,7 @@ struct Writer::Statements {
   void write_events(const Batch& batch);
   void write_totals(const std::vector<SiteTotals>& all);
 
-  Statement run, setup, module, site, lose_health, lose_step, step, health, transition, fact, origin, warning,
+  Statement run, setup, module, site, lose_health, lose_step, step, health, transition, fact, origin, action, warning,
       uninspected, totals;
 };
 
@@ -115,6 +116,9 @@ void Writer::Statements::write_events(const Batch& batch) {
   for (const Origin& given : batch.origins) {
     origin.run(given.step, stored_name(given.phase), given.op, given.module, given.param, stored_name(given.outcome),
                to_json(given));
+  }
+  for (const GuardAction& given : batch.actions) {
+    action.run(given.step, stored_name(given.kind), given.fault, given.reason, to_json(given));
   }
   for (const std::string& text : batch.warnings) warning.run(text);
 }

@@ -85,6 +85,11 @@ void make(Trial& trial) {
     return trial.not_applicable(experiment::kSamples, "the step fails on another batch too");
   }
   Question question(trial, std::move(rows));
+  const auto on_cpu = [](const at::Tensor& tensor) { return !tensor.defined() || tensor.is_cpu(); };
+  if (!question.replaces() && !std::all_of(trial.batch().begin(), trial.batch().end(), on_cpu)) {
+    // An index that points at nothing is an exception on the CPU; on CUDA it ends the process.
+    return trial.not_applicable(experiment::kSamples, "samples are left out only of a batch on the CPU");
+  }
   const FailingSets found = blame(trial, question);
   Experiment made;
   made.name = experiment::kSamples;

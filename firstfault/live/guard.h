@@ -1,0 +1,153 @@
+// Guard: keeps faulty steps out of the parameters, and writes down what it did.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "firstfault/events/guard_action.h"
+#include "firstfault/guard/policy.h"
+#include "firstfault/live/guard/replay.h"
+#include "firstfault/live/watch.h"
+
+namespace firstfault {
+
+class GradScaler;
+
+struct GuardOptions {
+  // How gradients are clipped right before the optimizer takes them; at most one of them. 0: not.
+  double max_norm = 0;     ///< by global norm
+  bool adaptive = false;   ///< by AdaptiveClip, with max_norm as its ceiling
+  double clip_value = 0;   ///< by value
+  double clip_factor = 0;  ///< by unit
+
+  OnFault on_fault = OnFault::raise;
+  std::int64_t max_consecutive_skips = 10;
+  OnFault after_skips = OnFault::raise;  ///< raise or rollback
+  std::int64_t max_rollbacks = 3;        ///< without making good what the first one lost
+  double spike = 0;  ///< robust z of a gradient norm from which on a step is faulty for its size; 0: never
+  /// What the optimizer's own arithmetic breaks is undone from a copy per step; else from the last snapshot.
+  bool undo_step = false;
+  std::int64_t snapshot_every = 100;
+  std::int64_t snapshot_bytes = std::int64_t{1} << 30;
+  int replays = 2;               ///< unchanged, of a faulty step whose origin the watch has not seen
+  GradScaler* scaler = nullptr;  ///< steps that it leaves out are its own business; Guard calls its step() and update()
+  WatchOptions watch = {};
+
+  /// The program's own state that its step function reads and changes (a counter, a generator), for replays:
+  /// `save` copies it, `restore` puts such a copy back.
+  std::function<std::shared_ptr<void>()> save = {};
+  std::function<void(const std::shared_ptr<void>&)> restore = {};
+};
+
+/// A step that must not be made, or skips without end. Nothing that is not finite has been written.
+class TrainingFault : public std::runtime_error {
+ public:
+  TrainingFault(const std::string& what, std::vector<Origin> origins, std::vector<Hypothesis> hypotheses)
+      : std::runtime_error(what), origins_(std::move(origins)), hypotheses_(std::move(hypotheses)) {}
+  /// Where it began; nullptr where that is not known.
+  const Origin* origin() const noexcept { return origins_.empty() ? nullptr : &origins_.front(); }
+  const std::vector<Hypothesis>& hypotheses() const noexcept { return hypotheses_; }
+
+ private:
+  std::vector<Origin> origins_;
+  std::vector<Hypothesis> hypotheses_;
+};
+
+namespace guard {
+
+// visit(at::Tensor&) for each tensor of a batch: tensors, vectors, pairs, tuples, torch::data::Example. For a type of
+// your own, write for_each_tensor(YourBatch&, visit) beside it.
+template <class T, class Visit>
+void for_each_tensor(std::vector<T>& items, Visit&& visit);
+template <class... T, class Visit>
+void for_each_tensor(std::tuple<T...>& items, Visit&& visit);
+template <class A, class B, class Visit>
+void for_each_tensor(std::pair<A, B>& items, Visit&& visit);
+template <class Visit>
+void for_each_tensor(at::Tensor& tensor, Visit&& visit) {
+  visit(tensor);
+}
+template <class T, class Visit>
+void for_each_tensor(std::vector<T>& items, Visit&& visit) {
+  for (T& item : items) for_each_tensor(item, visit);
+}
+template <class... T, class Visit>
+void for_each_tensor(std::tuple<T...>& items, Visit&& visit) {
+  std::apply([&](T&... each) { (for_each_tensor(each, visit), ...); }, items);
+}
+template <class A, class B, class Visit>
+void for_each_tensor(std::pair<A, B>& items, Visit&& visit) {
+  for_each_tensor(items.first, visit);
+  for_each_tensor(items.second, visit);
+}
+template <class T, class Visit>
+requires requires(T& example) {
+  { example.data } -> std::convertible_to<at::Tensor>;
+  { example.target } -> std::convertible_to<at::Tensor>;
+}
+void for_each_tensor(T& example, Visit&& visit) {
+  for_each_tensor(example.data, visit);
+  for_each_tensor(example.target, visit);
+}
+
+}  // namespace guard
+
+/// Guards one optimizer's steps. All that holds for Watch holds here: it has one. Model, optimizer and scaler must
+/// outlive it. One thread, the one that trains.
+///
+/// A faulty step (loss, gradient or hyperparameter not finite, an eps that is 0 in the dtype it is added to, a spike
+/// where asked for) is found before the optimizer writes; then by policy: TrainingFault, a skip, or a rollback of
+/// parameters, buffers, optimizer state and random state.
+class Guard {
+ public:
+  Guard(torch::nn::Module& model, torch::optim::Optimizer& optimizer, GuardOptions options = {});
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+  /// Makes one step: `train_step(batch)` does zero_grad, forward and backward and returns the loss; the optimizer's
+  /// step is Guard's, do not call it. It may be called again for replays, with fresh copies of the batch's tensors.
+  template <class Batch, class Step>
+  at::Tensor step(const Batch& batch, Step&& train_step) {
+    using guard::for_each_tensor;
+    guard::BatchTensors tensors;
+    Batch whole = batch;
+    for_each_tensor(whole, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+    return make_step(tensors, [&](const guard::BatchTensors& given) {
+      Batch fresh = batch;
+      std::size_t next = 0;
+      for_each_tensor(fresh, [&](at::Tensor& tensor) { tensor = given.at(next++); });
+      return at::Tensor(train_step(fresh));
+    });
+  }
+
+  /// What was done, in order; at most 4,096 of the clips.
+  const std::vector<GuardAction>& actions() const noexcept;
+  std::int64_t steps() const noexcept;  ///< attempted
+  Watch& watch() noexcept;
+  Run run() { return watch().run(); }
+  std::vector<Hypothesis> explain() { return watch().explain(); }
+
+  /// Is called with each faulty step, before the policy: to run it again with changes. The step is over when it
+  /// returns.
+  using OnReplay = std::function<void(guard::Replayer&, const guard::ReplayResult& step)>;
+  void on_replay(OnReplay callback);
+
+ private:
+  struct State;
+  using Call = std::function<at::Tensor(const guard::BatchTensors&)>;
+  at::Tensor make_step(const guard::BatchTensors& batch, const Call& call);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace firstfault

@@ -1,0 +1,265 @@
+// Guard for C++ programs: what it refuses, what it leaves untouched, and the replay.
+#include "firstfault/live/guard.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "firstfault/base/error.h"
+#include "firstfault/live/guard/copies.h"
+#include "firstfault/live/guard/grad_scaler.h"
+#include "firstfault/live/optimizer_copy.h"
+
+namespace firstfault {
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    a = register_module("a", torch::nn::Linear(5, 8));
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    b = register_module("b", torch::nn::Linear(8, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return b(torch::dropout(torch::relu(norm(a(x))), 0.3, is_training()));
+  }
+  torch::nn::Linear a{nullptr}, b{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+TORCH_MODULE(Net);
+
+using Batch = std::pair<torch::Tensor, torch::Tensor>;
+
+Batch batch_of(int seed, bool bad = false) {
+  auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(seed));
+  Batch batch{torch::randn({8, 5}, generator), torch::zeros({8, 3})};
+  if (bad) batch.first[2][1] = std::numeric_limits<float>::quiet_NaN();
+  return batch;
+}
+
+struct Program {
+  Net net;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  int calls = 0;
+
+  template <class Optimizer = torch::optim::Adam, class Options = torch::optim::AdamOptions>
+  static Program with(const Options& options = Options(1e-2)) {
+    torch::manual_seed(0);
+    Program program;
+    program.net = Net();
+    program.optimizer = std::make_unique<Optimizer>(program.net->parameters(), options);
+    return program;
+  }
+  torch::Tensor operator()(const Batch& batch) {
+    ++calls;
+    optimizer->zero_grad();
+    auto loss = (net->forward(batch.first) - batch.second).square().mean();
+    loss.backward();
+    return loss;
+  }
+  std::uint64_t bits() {
+    auto all = net->parameters();
+    for (const auto& buffer : net->buffers()) all.push_back(buffer);
+    for (const auto& tensor : state_tensors(*optimizer)) all.push_back(tensor);
+    all.push_back(at::globalContext().defaultGenerator(at::kCPU).get_state());
+    return guard::bits_of(all);
+  }
+  std::uint64_t parameter_bits() {
+    auto all = net->parameters();
+    for (const auto& buffer : net->buffers()) all.push_back(buffer);
+    for (const auto& tensor : state_tensors(*optimizer)) all.push_back(tensor);
+    return guard::bits_of(all);
+  }
+};
+
+template <class Optimizer, class Options>
+void refuses(const Options& options) {
+  auto program = Program::with<Optimizer>(options);
+  Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip});
+  for (int i = 0; i < 2; ++i) guard.step(batch_of(i), program);
+  const auto before = program.parameter_bits();
+  guard.step(batch_of(2, true), program);
+  EXPECT_EQ(program.parameter_bits(), before);
+  guard.step(batch_of(3), program);
+  EXPECT_NE(program.parameter_bits(), before);
+  ASSERT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard.actions()[0].kind, GuardAction::Kind::skip);
+  EXPECT_EQ(guard.actions()[0].step, 2);
+}
+
+TEST(Guard, AFaultyStepLeavesParametersBuffersAndStateUntouched) {
+  using namespace torch::optim;
+  refuses<SGD>(SGDOptions(0.1).momentum(0.9));
+  refuses<Adam>(AdamOptions(1e-2).amsgrad(true));
+  refuses<AdamW>(AdamWOptions(1e-2));
+  refuses<RMSprop>(RMSpropOptions(1e-2).momentum(0.5));
+  refuses<Adagrad>(AdagradOptions(1e-2));
+  refuses<LBFGS>(LBFGSOptions(0.1).max_iter(3));
+}
+
+TEST(Guard, ARunWithoutAFaultIsBitForBitTheSame) {
+  auto plain = Program::with();
+  for (int i = 0; i < 6; ++i) {
+    plain(batch_of(i));
+    plain.optimizer->step();
+  }
+  const auto expected = plain.bits();
+  auto program = Program::with();
+  Guard guard(*program.net, *program.optimizer, {.undo_step = true, .snapshot_every = 2});
+  for (int i = 0; i < 6; ++i) guard.step(batch_of(i), program);
+  EXPECT_EQ(program.bits(), expected);
+  EXPECT_TRUE(guard.actions().empty());
+}
+
+TEST(Guard, ReplaysAreExactAndLeaveNoTrace) {
+  const auto run = [](bool replays) {
+    auto program = Program::with();
+    GuardOptions options{.on_fault = OnFault::skip};
+    options.save = [&] { return std::make_shared<int>(program.calls); };
+    options.restore = [&](const std::shared_ptr<void>& saved) {
+      program.calls = *std::static_pointer_cast<int>(saved);
+    };
+    Guard guard(*program.net, *program.optimizer, options);
+    int seen = 0;
+    if (replays) {
+      guard.on_replay([&](guard::Replayer& replayer, const guard::ReplayResult& step) {
+        const auto verdict = replayer.verify(step, 3);
+        EXPECT_TRUE(verdict.exact) << verdict.why;
+        EXPECT_EQ(verdict.failed, 3);
+        guard::Change cure;
+        cure.batch = [](guard::BatchTensors batch) {
+          batch[0].nan_to_num_(0);
+          return batch;
+        };
+        EXPECT_TRUE(replayer.run(cure).finite);
+        EXPECT_FALSE(replayer.run().finite);
+        ++seen;
+      });
+    }
+    for (int i = 0; i < 6; ++i) guard.step(batch_of(i, i == 3), program);
+    EXPECT_EQ(seen, replays ? 1 : 0);
+    EXPECT_EQ(program.calls, 6);
+    return program.bits();
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST(Guard, RaiseTellsTheOriginAndWritesNothing) {
+  auto program = Program::with();
+  Guard guard(*program.net, *program.optimizer);
+  guard.step(batch_of(0), program);
+  const auto before = program.parameter_bits();
+  const auto fails = [&](const Batch& batch) {
+    auto loss = program(batch);
+    program.optimizer->zero_grad();
+    loss = (program.net->forward(batch.first).sum() * 0).log();
+    loss.backward();
+    return loss;
+  };
+  try {
+    guard.step(batch_of(1), fails);
+    FAIL() << "no fault";
+  } catch (const TrainingFault& fault) {
+    ASSERT_NE(fault.origin(), nullptr);
+    EXPECT_EQ(fault.origin()->op, "aten::log");
+    EXPECT_NE(std::string(fault.what()).find("step 1: the loss is -Inf"), std::string::npos) << fault.what();
+  }
+  EXPECT_EQ(program.parameter_bits(), before);
+}
+
+TEST(Guard, ARollbackGoesBackToTheSnapshot) {
+  auto program = Program::with();
+  Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::rollback, .snapshot_every = 2});
+  for (int i = 0; i < 2; ++i) guard.step(batch_of(i), program);
+  const auto at_snapshot = program.bits();
+  guard.step(batch_of(2), program);
+  guard.step(batch_of(3, true), program);
+  EXPECT_EQ(program.bits(), at_snapshot);
+  ASSERT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard.actions()[0].snapshot, 2);
+  EXPECT_EQ(guard.actions()[0].lost, 1);
+}
+
+TEST(Guard, WhatTheOptimizersArithmeticBreaksIsUndone) {
+  for (const bool per_step : {true, false}) {
+    auto program = Program::with<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+    Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip, .undo_step = per_step});
+    guard.step(batch_of(0), program);
+    const auto before = program.parameter_bits();
+    program.optimizer->param_groups()[0].options().set_lr(3e38);
+    Batch batch = batch_of(1);
+    batch.second += 1e4;
+    guard.step(batch, program);
+    for (const auto& parameter : program.net->parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+    EXPECT_EQ(program.parameter_bits() == before, per_step);
+    ASSERT_EQ(guard.actions().size(), 1u);
+    EXPECT_EQ(guard.actions()[0].undone, per_step ? "copy" : "snapshot");
+    EXPECT_EQ(guard.actions()[0].fault, "result");
+  }
+}
+
+TEST(Guard, AHyperparameterThatIsNotFiniteIsNamed) {
+  auto program = Program::with();
+  Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip});
+  program.optimizer->param_groups()[0].options().set_lr(std::nan(""));
+  guard.step(batch_of(0), program);
+  ASSERT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard.actions()[0].reason, "lr is NaN");
+}
+
+TEST(Guard, SkipsInARowEndInAFault) {
+  auto program = Program::with();
+  Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip, .max_consecutive_skips = 3});
+  int made = 0;
+  EXPECT_THROW(for (; made < 1000; ++made) guard.step(batch_of(made, true), program), TrainingFault);
+  EXPECT_EQ(made, 3);
+}
+
+TEST(Guard, ClipsBeforeTheOptimizerAndWritesItDown) {
+  auto reference = Program::with<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+  Batch batch = batch_of(0);
+  batch.second += 100;
+  reference(batch);
+  const double norm = torch::nn::utils::clip_grad_norm_(reference.net->parameters(), 0.5);
+  auto program = Program::with<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+  Guard guard(*program.net, *program.optimizer, {.max_norm = 0.5});
+  guard.step(batch, program);
+  ASSERT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard.actions()[0].kind, GuardAction::Kind::clip);
+  EXPECT_NEAR(guard.actions()[0].norm, norm, 1e-4 * norm);
+  EXPECT_NEAR(guard.actions()[0].length, 0.1 * norm, 1e-4 * norm);
+  EXPECT_EQ(guard.run().actions.size(), 1u);
+}
+
+TEST(Guard, SkipsOfTheScalerAreItsOwn) {
+  auto program = Program::with<torch::optim::SGD>(torch::optim::SGDOptions(0.01));
+  GradScaler scaler({.init_scale = 3e38, .growth_interval = 1000});
+  GuardOptions options;
+  options.scaler = &scaler;
+  Guard guard(*program.net, *program.optimizer, options);
+  const auto train = [&](const Batch& batch) {
+    program.optimizer->zero_grad();
+    auto loss = (program.net->forward(batch.first) - batch.second - 10).square().mean();
+    scaler.scale(loss).backward();
+    return loss;
+  };
+  for (int i = 0; i < 12; ++i) guard.step(batch_of(i), train);
+  EXPECT_TRUE(guard.actions().empty());
+  EXPECT_LT(scaler.get_scale(), 3e38);
+}
+
+TEST(Guard, RefusesToRollBackAnOptimizerWhoseStateItDoesNotKnow) {
+  struct Own : torch::optim::Optimizer {
+    explicit Own(std::vector<torch::Tensor> parameters)
+        : Optimizer(std::move(parameters), std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+    torch::Tensor step(LossClosure) override { return {}; }
+  };
+  Net net;
+  Own own(net->parameters());
+  EXPECT_THROW(Guard(*net, own, {.on_fault = OnFault::rollback}), Error);
+  EXPECT_NO_THROW(Guard(*net, own, {.on_fault = OnFault::skip}));
+}
+
+}  // namespace
+}  // namespace firstfault

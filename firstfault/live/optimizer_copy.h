@@ -1,0 +1,45 @@
+// What a LibTorch optimizer holds beyond its parameters: hyperparameters and state.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "firstfault/live/guard/copies.h"
+#include "firstfault/live/guard/step_check.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace firstfault {
+
+/// Parameters, state and hyperparameters, to be put back. Of an optimizer that is not LibTorch's own the state is taken
+/// by its clone(), and the tensors in it are not copied.
+class OptimizerCopy {
+ public:
+  explicit OptimizerCopy(torch::optim::Optimizer& optimizer);
+  ~OptimizerCopy();
+  OptimizerCopy(OptimizerCopy&&) noexcept;
+  OptimizerCopy& operator=(OptimizerCopy&&) noexcept;
+
+  void restore() const;
+  std::int64_t bytes() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Of SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS all is known.
+bool is_known(torch::optim::Optimizer& optimizer);
+/// It calls the closure itself, several times, and writes in between.
+bool needs_closure(torch::optim::Optimizer& optimizer);
+std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer);
+/// Tensors of the state, as they are, in the order of the parameters.
+std::vector<at::Tensor> state_tensors(torch::optim::Optimizer& optimizer);
+std::vector<guard::Hyperparameter> hyperparameters_of(torch::optim::Optimizer& optimizer);
+
+}  // namespace firstfault
