@@ -260,3 +260,56 @@ def test_a_compiled_model_is_replayed_in_eager():
                 p.zero_()
         guard.step(train_step, torch.ones(2, 4))
     assert faults[-1].origins[0].op == "aten::log"
+
+
+def test_a_shuffled_loader_with_workers_goes_on_as_if_nothing_had_been_replayed():
+    def run(replays):
+        program = healthy(Program())
+        dataset = torch.utils.data.TensorDataset(torch.randn(64, 6), torch.zeros(64, 3))
+        loader = torch.utils.data.DataLoader(dataset, batch_size=8, shuffle=True, num_workers=2)
+        order = []
+        with ff.guard(program.model, program.optimizer, on_fault="skip") as guard:
+            made = []
+            if replays:
+                guard.on_replay = lambda replayer: made.extend(replayer.run().finite for _ in range(3))
+            for _ in range(2):
+                for i, (x, y) in enumerate(loader):
+                    order.append(x.sum().item())
+                    guard.step(program.step, x * float("nan") if i == 3 else x, y)
+        assert made == [False] * 6 * replays
+        assert [one.action for one in guard.actions] == ["skip"] * 2
+        return order, program.digest()
+
+    assert run(replays=True) == run(replays=False)
+
+
+def test_a_buffer_that_the_forward_puts_in_the_place_of_another_is_put_back():
+    class Moving(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 1)
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x):
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+            return self.fc(x - self.mean)
+
+    torch.manual_seed(0)
+    model = Moving()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    verdicts = []
+    with ff.guard(model, optimizer, on_fault="skip") as guard:
+        guard.on_replay = lambda replayer: verdicts.append(replayer.verify(2).exact)
+        for i in range(3):
+            guard.step(train_step, torch.full((2, 4), float(i)))
+        before = model.mean.clone()
+        guard.step(train_step, torch.full((2, 4), float("nan")))
+    assert verdicts == [True]
+    assert torch.equal(model.mean, before)
