@@ -26,13 +26,14 @@ enum class FactKind : std::uint8_t {
   clip_trend,    ///< what the clips of the run come to; detail: "chronic", "rising" or the parameter that is behind
                  ///< most of them; numbers: share (of the newest steps), share_before
   compiled,      ///< ops of a region compiled by torch.compile were not seen; detail: module
+  experiment,    ///< a faulty step run again with one thing changed; read by experiments_of()
 };
 
 constexpr std::string_view name_of(FactKind kind) noexcept {
   constexpr std::string_view names[] = {"loss_op",      "loss_broadcast", "raw_scores",   "low_precision",
                                         "underflow",    "not_held",       "foreign",      "constant_op",
                                         "clipped",      "clipped_scaled", "data_invalid", "attention",
-                                        "expert_share", "clip_trend",     "compiled"};
+                                        "expert_share", "clip_trend",     "compiled",     "experiment"};
   return names[static_cast<int>(kind)];
 }
 

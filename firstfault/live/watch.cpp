@@ -163,6 +163,11 @@ void Watch::refused() { state_->monitor.refused(); }
 
 void Watch::rolled_back() { state_->monitor.rolled_back(); }
 
+void Watch::learned(std::int64_t step, std::vector<Origin> origins, const std::vector<Experiment>& experiments) {
+  for (Origin& origin : origins) origin.step = step;
+  if (state_->enabled) state_->monitor.learned(std::move(origins), experiments);
+}
+
 std::optional<double> Watch::pending_loss() { return state_->monitor.pending_loss(); }
 
 void Watch::acted(const GuardAction& action) { state_->monitor.acted(action); }

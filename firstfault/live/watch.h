@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "firstfault/events/experiment.h"
 #include "firstfault/events/hypothesis.h"
 #include "firstfault/events/setup.h"
 #include "firstfault/events/transition.h"
@@ -100,6 +101,9 @@ class Watch {
   void refused();
   /// Parameters and the optimizers' state are those of an older step now.
   void rolled_back();
+  /// What a guard found out by running a step again: origins, where the run itself has none of that step, and
+  /// experiments. `origins` are stamped with the step.
+  void learned(std::int64_t step, std::vector<Origin> origins, const std::vector<Experiment>& experiments);
   /// The mean of what backward() was called on since the last step, where that is known.
   std::optional<double> pending_loss();
   /// Writes down what a guard did, and gives it. `clip`: of each step whose gradients it measured; nullopt where they

@@ -4,6 +4,7 @@
 
 #include "firstfault/reason/engine.h"
 #include "firstfault/reason/rules/rule.h"
+#include "firstfault/reason/standing/standing.h"
 
 namespace firstfault::reason {
 namespace {
@@ -125,7 +126,7 @@ std::vector<Hypothesis> judged(const Run& run) {
     finish(run, answer.hypothesis);
     ranked.push_back(std::move(answer.hypothesis));
   }
-  return ranked;
+  return judge_by_experiments(std::move(ranked), experiments_of(run.facts));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ from firstfault._clip import AdaptiveClip, clip_grad_norm_, clip_grad_units_, cl
 from firstfault._core import (
     Counts,
     Diagnosis,
+    Experiment,
     Hypothesis,
     Operand,
     Origin,
@@ -16,6 +17,7 @@ from firstfault._core import (
     SourceFrame,
     Transition,
     __version__,
+    experiments_of,
 )
 from firstfault._fault import TrainingFault
 from firstfault._guard import Guard, guard
@@ -26,6 +28,7 @@ __all__ = [
     "AdaptiveClip",
     "Counts",
     "Diagnosis",
+    "Experiment",
     "Guard",
     "Hypothesis",
     "Operand",
@@ -41,6 +44,7 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_units_",
     "clip_grad_value_",
+    "experiments_of",
     "explain",
     "guard",
     "last_clip",

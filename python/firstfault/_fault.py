@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from firstfault._core import Hypothesis, Origin
+    from firstfault._core import Experiment, Hypothesis, Origin
     from firstfault._guard import Guard
     from firstfault._guarded import Guarded
 
@@ -58,6 +58,7 @@ class Fault:
         self.written = written
         self.origins: list[Origin] = []  # of a replay
         self.exactness: Any = None
+        self.experiments: list[Experiment] = []
         self.action = ""
 
 

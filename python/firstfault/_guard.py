@@ -11,8 +11,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
+from firstfault._experiments import Laboratory
 from firstfault._fault import Fault, Finding, TrainingFault
 from firstfault._guarded import Guarded
+from firstfault._prove import Windows
 from firstfault._replay import Began, Program, Replayer, in_eager, tensor_of
 from firstfault._state import (
     OptimizerState,
@@ -77,7 +79,10 @@ class Guard:
     scheduler, scaler: rolled back too. Steps that the scaler leaves out are its own business.
     calls_step: whether the function given to ``step()`` calls ``optimizer.step()`` itself. None: it is looked at.
     accumulate: where it does not: calls of ``step()`` per optimizer step.
-    replays: unchanged replays of a faulty step whose origin the watch has not seen; 0: none.
+    replays: unchanged replays of a faulty step whose origin the watch has not seen; 0: none, and no experiments.
+    experiments, max_replays, max_seconds: whether a faulty step is run again with one thing changed each, to prove its
+        cause (docs/replay.md), and the budget for one step. The first faulty step is looked into, and later ones that
+        began elsewhere, at most four in a run.
     watch: a running :class:`Watch`; else one is made from run_file, level and the thresholds, and closed with it.
     """
 
@@ -104,6 +109,9 @@ class Guard:
         calls_step: bool | None = None,
         accumulate: int = 1,
         replays: int = 2,
+        experiments: bool = True,
+        max_replays: int = 64,
+        max_seconds: float = 30.0,
         watch: Watch | None = None,
         run_file: str | os.PathLike | bool | None = None,
         level: str | None = None,
@@ -173,6 +181,8 @@ class Guard:
         self._said: set[str] = set()
         self._handles: list = []
         self._own_hooks: dict[int, tuple] = {}
+        self._repair_before_step: Callable[[Guarded], None] | None = None  # of an experiment
+        self._laboratory = Laboratory(self, max_replays, max_seconds) if experiments and replays else None
         #: Called with a :class:`Replayer` for each faulty step of ``step()``, before the policy.
         self.on_replay: Callable[[Replayer], None] | None = None
         self._clips_kept = 0
@@ -538,6 +548,8 @@ class Guard:
 
     def _before_in_replay(self, held: Guarded) -> None:
         if held.number in self._replay.writes:
+            if self._repair_before_step is not None:
+                self._repair_before_step(held)
             return
         held.copy = None if held.trusted else OptimizerState(held.optimizer)
         held.hide()
@@ -551,10 +563,13 @@ class Guard:
 
     def _handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
         try:
-            unknown = self._replays > 0 and self._origin_of(fault) is None
-            replayer = self.replayer(fault, call) if unknown or self.on_replay is not None else None
+            looks = self._laboratory is not None and self._laboratory.wants(fault)
+            unknown = not looks and self._replays > 0 and self._origin_of(fault) is None
+            replayer = self.replayer(fault, call) if looks or unknown or self.on_replay is not None else None
             if replayer is not None:
                 with contextlib.closing(replayer):
+                    if looks:
+                        self._laboratory.look_into(fault, replayer)
                     if unknown:
                         fault.exactness = replayer.verify(self._replays)
                         fault.origins = list(fault.exactness.origins)
@@ -684,6 +699,8 @@ class Guard:
         """Of a step in which nothing was wrong."""
         if self._began is not None:
             self._began.end_gradients()
+            if self._laboratory is not None and self._began.intact():
+                self._laboratory.remember(self._began.tensors)
             self._began = None
         self._policy.healthy()
         self._step += 1
@@ -757,6 +774,23 @@ class Guard:
     def explain(self) -> list[Hypothesis]:
         """Why steps were faulty, best first."""
         return self.watch.explain()
+
+    def prove(self, train_step: Callable[..., Any], batches: Callable[[int], Any]) -> list[Hypothesis]:
+        """Test what needs whole windows of steps, as the causes of a divergence do: minutes rather than moments.
+
+        The steps from the newest snapshot before the onset to just after the fault are made again, unchanged and with
+        one thing changed each; with a tenth of the learning rate over ten times as many steps. ``batches(step)`` gives
+        the batch of a step, a tuple for several arguments, from step 0 on and also beyond the last step that was made;
+        it may raise IndexError at the end. Gives the hypotheses as they stand then. The program is as it was
+        afterwards, but for what cannot be put back: files, loaders.
+        """
+        known = self.explain()
+        if not known or not self.running or self._in_step or known[0].standing in ("confirmed", "not_separable"):
+            return known
+        first = known[0].step if known[0].onset_step is None else known[0].onset_step
+        made = Windows(self, train_step, batches).prove(known[0].step, first)
+        self.watch._live.learned(known[0].step, [], made)
+        return self.explain()
 
     @property
     def steps(self) -> int:

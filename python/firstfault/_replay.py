@@ -69,6 +69,10 @@ class Began:
                 self.guard._gradient_habit = "replaced"
         self.left = None
 
+    def intact(self) -> bool:
+        """Whether the step left its batch as it was."""
+        return all(version_of(t) == version for t, version in zip(self.tensors, self.versions, strict=True))
+
     def state(self) -> Any:
         """As the C++ side takes it."""
         live = _module()

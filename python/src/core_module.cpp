@@ -71,6 +71,7 @@ NB_MODULE(_core, m) {
   nanobind::register_exception_translator(&translate);
   bind_cli(m);
   bind_evidence(m);
+  bind_experiment(m);
   bind_origin(m);
   bind_rows(m);
   bind_setup(m);

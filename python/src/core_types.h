@@ -23,6 +23,7 @@ namespace firstfault::python {
 namespace nb = nanobind;
 
 void bind_cli(nb::module_& m);
+void bind_experiment(nb::module_& m);
 void bind_evidence(nb::module_& m);
 void bind_origin(nb::module_& m);
 void bind_run(nb::module_& m);

@@ -62,6 +62,7 @@ NB_MODULE(_live, m) {
   python::bind_watch(m);
   python::bind_clip(m);
   python::bind_guard(m);
+  python::bind_experiments(m);
   // For the tests of what happens when the observer itself fails.
   m.def("_fail_at", [](int point) { intercept::set_fail_point(static_cast<intercept::FailPoint>(point)); });
 }

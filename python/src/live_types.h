@@ -19,5 +19,6 @@ inline trace::NamedTensor named_tensor(const nanobind::tuple& item) {
 void bind_watch(nanobind::module_& m);
 void bind_clip(nanobind::module_& m);
 void bind_guard(nanobind::module_& m);
+void bind_experiments(nanobind::module_& m);
 
 }  // namespace firstfault::python

@@ -132,6 +132,13 @@ void bind_watch(nb::module_& m) {
       .def(
           "refused", [](BoundWatch& self) { self.observer->refused(); }, Unlocked())
       .def(
+          "learned",
+          [](BoundWatch& self, std::int64_t step, std::vector<Origin> origins,
+             const std::vector<Experiment>& experiments) {
+            self.observer->learned(step, std::move(origins), experiments);
+          },
+          Unlocked(), nb::arg("step"), nb::arg("origins"), nb::arg("experiments"))
+      .def(
           "rolled_back", [](BoundWatch& self) { self.observer->rolled_back(); }, Unlocked())
       .def(
           "begin_aside", [](BoundWatch& self) { self.observer->begin_aside(); }, Unlocked())

@@ -119,7 +119,8 @@ def test_replays_leave_no_trace(undo):
 
     def run(experiments):
         program = Program()
-        with ff.guard(program.model, program.optimizer, on_fault="skip", undo=undo) as guard:
+        options = {"on_fault": "skip", "undo": undo, "experiments": False}
+        with ff.guard(program.model, program.optimizer, **options) as guard:
             if experiments:
 
                 def with_experiments(replayer):

@@ -102,6 +102,7 @@ class Replayer {
   /// The unchanged replay `n` times, against what the step came to.
   Exactness verify(const ReplayResult& step, int n);
   int replays() const noexcept { return replays_; }
+  const StepState& state() const noexcept { return state_; }
 
  private:
   void put_back();

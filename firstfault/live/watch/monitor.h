@@ -15,6 +15,7 @@
 
 #include <sys/types.h>
 
+#include "firstfault/events/experiment.h"
 #include "firstfault/guard/clip_trend.h"
 #include "firstfault/live/trace/tracer.h"
 #include "firstfault/live/watch/activations.h"
@@ -31,6 +32,8 @@ enum class Level : std::uint8_t {
   modules,    ///< every op in the first steps, then in one step of eight
   ops,        ///< every op of every step, so that a fault has its exact origin
 };
+
+inline constexpr std::int64_t kMostOrigins = 64;  ///< each costs resolving a stack
 
 struct MonitorOptions {
   Level level = Level::ops;
@@ -73,6 +76,8 @@ class Monitor final : public intercept::Listener {
   /// What a guard did to a step that has ended, and of each step whose gradients it measured: whether it clipped them.
   void acted(const GuardAction& action);
   void measured(const GuardAction& clip, bool clipped);
+  /// See Watch::learned.
+  void learned(std::vector<Origin> origins, const std::vector<Experiment>& experiments);
   /// The mean of what backward() was called on in the open step, where that is known.
   std::optional<double> pending_loss();
   /// From here to end_aside() all is watched by a trace of its own, with the same names and places, and is no part of
@@ -191,6 +196,7 @@ class Monitor final : public intercept::Listener {
   std::int64_t step_ = 0;
   std::size_t known_origins_ = 0;
   std::int64_t recorded_origins_ = 0;
+  std::vector<Origin> learned_;  ///< origins of replays
 };
 
 template <class Body>

@@ -38,6 +38,17 @@ void Monitor::rolled_back() {
   states_.clear();
 }
 
+void Monitor::learned(std::vector<Origin> origins, const std::vector<Experiment>& experiments) {
+  const std::lock_guard lock(mutex_);
+  for (Origin& origin : origins) {
+    if (recorded_origins_++ >= kMostOrigins) break;
+    recorder_.origin(origin);
+    learned_.push_back(std::move(origin));
+  }
+  for (const Experiment& one : experiments) recorder_.fact(fact_of(one));
+  recorder_.flush();
+}
+
 void Monitor::clipped(double norm, double coefficient, const at::Tensor& gradient) {
   if (!running()) return;
   const std::lock_guard lock(mutex_);

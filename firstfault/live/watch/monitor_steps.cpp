@@ -21,7 +21,6 @@ struct Pace {
 
 constexpr Pace kObserved{8, 8};   // at the level `modules`; and parameters looked at whole, where no op is seen
 constexpr Pace kMeasured{64, 4};  // activations
-constexpr std::int64_t kMostOrigins = 64;  // each costs resolving a stack
 
 bool is_unknown(double value) { return std::isnan(value); }
 
@@ -365,6 +364,7 @@ Run Monitor::run() {
   run.steps = step_;
   run.ops = traced.ops;
   run.origins = traced.origins;
+  run.origins.insert(run.origins.begin(), learned_.begin(), learned_.end());  // faults first
   run.uninspected = traced.uninspected;
   return run;
 }

@@ -144,6 +144,12 @@ std::optional<std::int64_t> diverged(const std::vector<const StepRow*>& rows) {
   return off ? off : gone_away(rows);
 }
 
+/// A guard refused the step and ran it again: no scaler's business.
+bool looked_into(const Run& run, std::int64_t step) {
+  return std::any_of(run.facts.begin(), run.facts.end(),
+                     [&](const Fact& fact) { return fact.kind == FactKind::experiment && fact.last_step == step; });
+}
+
 }  // namespace
 
 bool passed_over(const StepRow& row) {
@@ -152,8 +158,8 @@ bool passed_over(const StepRow& row) {
 
 bool benign_skip(const Run& run, const Origin& origin) {
   const StepRow* row = row_of(run, origin.step);
-  return row != nullptr && passed_over(*row) && !row->bad_loss() && origin.phase == Phase::backward &&
-         overflows(origin);
+  return row != nullptr && passed_over(*row) && !looked_into(run, origin.step) && !row->bad_loss() &&
+         origin.phase == Phase::backward && overflows(origin);
 }
 
 Harm find_harm(const Run& run, const std::vector<const StepRow*>& rows) {

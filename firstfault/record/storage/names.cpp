@@ -21,7 +21,7 @@ std::span<const std::string_view> stored_names<FactKind>() {
   static constexpr std::string_view names[] = {"loss_op",      "loss_broadcast", "raw_scores",   "low_precision",
                                                "underflow",    "not_held",       "foreign",      "constant_op",
                                                "clipped",      "clipped_scaled", "data_invalid", "attention",
-                                               "expert_share", "clip_trend",     "compiled"};
+                                               "expert_share", "clip_trend",     "compiled",     "experiment"};
   return names;
 }
 

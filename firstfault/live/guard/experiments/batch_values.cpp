@@ -1,0 +1,136 @@
+// Values of the batch altered: what is not finite replaced, what is out of the range of earlier batches clipped, the
+// previous batch appended.
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/nan_to_num.h>
+#include <ATen/record_function.h>
+
+#include "firstfault/base/numbers.h"
+#include "firstfault/live/guard/experiments/rows.h"
+#include "firstfault/live/guard/experiments/trial.h"
+
+namespace firstfault::guard {
+namespace {
+
+constexpr std::int64_t kEnoughBatches = 2;
+constexpr double kMargin = 0.5;  ///< of the width of the range
+
+bool floating(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_floating_point() && tensor.layout() == at::kStrided;
+}
+
+at::Tensor again(const at::Tensor& made, const at::Tensor& of) {
+  return of.requires_grad() ? made.detach().requires_grad_(true) : made;
+}
+
+std::int64_t unequal(const at::Tensor& a, const at::Tensor& b) { return a.ne(b).sum().item<std::int64_t>(); }
+
+void imputed(Trial& trial) {
+  std::int64_t bad = 0;
+  {
+    const at::DisableRecordFunctionGuard unobserved;
+    for (const at::Tensor& tensor : trial.batch()) {
+      if (floating(tensor)) bad += tensor.numel() - at::isfinite(tensor).sum().item<std::int64_t>();
+    }
+  }
+  if (bad == 0) return trial.not_applicable(experiment::kBatchImputed, "the batch is finite");
+  Change change;
+  change.batch = [](BatchTensors batch) {
+    for (at::Tensor& tensor : batch) {
+      if (floating(tensor)) tensor = again(at::nan_to_num(tensor.detach(), 0.0, 0.0, 0.0), tensor);
+    }
+    return batch;
+  };
+  trial.make(experiment::kBatchImputed, std::move(change),
+             "the " + std::to_string(bad) + " values of the batch that are not finite, replaced by 0");
+}
+
+using Range = std::optional<BatchMemory::Range>;
+
+// Undefined where nothing lies outside. Whole numbers may be indices, lengths and masks, and floating ones that never
+// varied a mask or a weight: what clipping does to those says nothing about outliers.
+at::Tensor clipped(const at::Tensor& tensor, const Range& range, bool whole) {
+  if (!range || !tensor.defined() || tensor.layout() != at::kStrided || tensor.numel() == 0) return {};
+  if (tensor.is_complex() || tensor.scalar_type() == at::kBool || tensor.is_floating_point() == whole) return {};
+  const double width = range->greatest - range->least;
+  if (!whole && width == 0) return {};
+  const double margin = whole ? 0 : kMargin * width;
+  const at::Tensor values = tensor.detach();
+  const at::Tensor made =
+      whole ? at::clamp(values, static_cast<std::int64_t>(range->least), static_cast<std::int64_t>(range->greatest))
+            : at::clamp(values, range->least - margin, range->greatest + margin);
+  return unequal(made, values) > unequal(values, values) ? made.to(values.scalar_type()) : at::Tensor();
+}
+
+void clip(Trial& trial, std::string_view name, bool whole) {
+  const auto& ranges = trial.given.ranges;
+  if (trial.given.batches < kEnoughBatches || ranges.size() != trial.batch().size()) {
+    return trial.not_applicable(name, "too few earlier batches to know the range of values");
+  }
+  std::int64_t outside = 0;
+  std::string where;
+  {
+    const at::DisableRecordFunctionGuard unobserved;
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      const at::Tensor& tensor = trial.batch()[i];
+      const at::Tensor made = clipped(tensor, ranges[i], whole);
+      if (!made.defined()) continue;
+      outside += unequal(made, tensor.detach());
+      where += (where.empty() ? "" : "; ") + std::string("tensor ") + std::to_string(i) + " of the batch, " +
+               show_number(ranges[i]->least) + " to " + show_number(ranges[i]->greatest) + " before";
+    }
+  }
+  if (outside == 0) {
+    return trial.not_applicable(name, "no value is outside of the range of earlier batches");
+  }
+  Change change;
+  change.batch = [&](BatchTensors batch) {
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const at::Tensor made = clipped(batch[i], ranges[i], whole);
+      if (made.defined()) batch[i] = again(made, batch[i]);
+    }
+    return batch;
+  };
+  trial.make(name, std::move(change),
+             std::to_string(outside) + (whole ? " whole numbers" : " values") +
+                 " clipped to the range of earlier batches (" + where + ")");
+  trial.found.made.back().size = outside;
+}
+
+void grow(Trial& trial) {
+  const Experiment* swapped = trial.find(experiment::kPreviousBatch);
+  if (swapped != nullptr && swapped->outcome == ExperimentOutcome::failed) {
+    return trial.not_applicable(experiment::kBatchGrown, "the step fails on the previous batch too");
+  }
+  const Rows rows = rows_of(trial.batch());
+  if (rows.count == 0 || trial.given.previous.empty()) {
+    return trial.not_applicable(experiment::kBatchGrown, "there is no earlier batch to append");
+  }
+  Change change;
+  change.batch = [&](const BatchTensors& batch) {
+    BatchTensors made = appended(batch, trial.given.previous, rows);
+    return made.empty() ? batch : made;
+  };
+  {
+    const at::DisableRecordFunctionGuard unobserved;
+    if (appended(trial.batch(), trial.given.previous, rows).empty()) {
+      return trial.not_applicable(experiment::kBatchGrown, "the previous batch has other shapes");
+    }
+  }
+  trial.make(experiment::kBatchGrown, std::move(change), "the previous batch appended to this one");
+}
+
+}  // namespace
+
+namespace list {
+extern const Experimenter imputed, clipped, whole_clipped, grown;
+const Experimenter imputed{experiment::kBatchImputed, guard::imputed};
+const Experimenter clipped{experiment::kBatchClipped, [](Trial& t) { clip(t, experiment::kBatchClipped, false); }};
+const Experimenter whole_clipped{experiment::kWholeClipped, [](Trial& t) { clip(t, experiment::kWholeClipped, true); }};
+const Experimenter grown{experiment::kBatchGrown, guard::grow};
+}  // namespace list
+
+}  // namespace firstfault::guard
