@@ -128,7 +128,8 @@ void bind_watch(nb::module_& m) {
           "steps", [](BoundWatch& self) { return self.observer->steps(); }, Unlocked())
       .def("acted", &acted)
       .def(
-          "measured", [](BoundWatch& self, const ClipRecord& clip) { return self.observer->measured(clip); }, Unlocked())
+          "measured", [](BoundWatch& self, const ClipRecord& clip) { return self.observer->measured(clip); },
+          Unlocked())
       .def(
           "refused", [](BoundWatch& self) { self.observer->refused(); }, Unlocked())
       .def(
