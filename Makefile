@@ -81,7 +81,7 @@ test:
 	say 8/9 "C++ tests"
 	ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --progress
 	say 9/9 "Python tests"
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 
 test-all: test
 	@# nproc would say 1 to the inner make, as OMP_NUM_THREADS is exported
