@@ -32,9 +32,12 @@ def test_there_are_enough_architectures_and_kinds_of_fault():
     kinds = collections.Counter(program.fault_of(*run) for run in runs)
     assert kinds.pop(None) == 60
     assert kinds.keys() == BY_NAME.keys()
-    healthy = collections.Counter(program.architecture_of(*run, 0, None) for run in runs if program.fault_of(*run) is None)
+    healthy = collections.Counter(
+        program.architecture_of(*run, attempt=0, fault=None) for run in runs if program.fault_of(*run) is None
+    )
     assert min(healthy.values()) >= 3 and healthy.keys() == ARCHITECTURES.keys()
-    assert program.architecture_of(0, 2, 0, None) != program.architecture_of(0, 2, program.ATTEMPTS, None)
+    first, later = (program.architecture_of(0, 2, attempt, None) for attempt in (0, program.ATTEMPTS))
+    assert first != later
 
 
 def test_the_generator_does_not_know_the_tool():
