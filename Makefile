@@ -61,12 +61,14 @@ demo:
 	tools/setup.sh 6
 	say 5/6 "building the demo (a few minutes the first time, mostly LibTorch's headers)"
 	configure_all
-	compile $(BUILD) --target example_demo firstfault_program
+	compile $(BUILD) --target example_demo example_guarded firstfault_program
 	say 6/6 "running it: $(BUILD)/bin/example_demo"
 	rm -f $(BUILD)/demo.ffrun*
 	$(BUILD)/bin/example_demo .venv/lib/python3*/site-packages/sklearn/datasets/data/breast_cancer.csv $(BUILD)/demo.ffrun
 	say 6/6 "the same from the run file alone: $(BUILD)/bin/firstfault explain $(BUILD)/demo.ffrun"
 	$(BUILD)/bin/firstfault explain $(BUILD)/demo.ffrun || test $$? = 1
+	say 6/6 "the same training under a guard, which goes on and proves the cause: $(BUILD)/bin/example_guarded"
+	$(BUILD)/bin/example_guarded .venv/lib/python3*/site-packages/sklearn/datasets/data/breast_cancer.csv
 
 test:
 	@$(functions)

@@ -1,11 +1,13 @@
 // One optimizer's steps under guard: the same order of things as in Python, where hooks do it.
 #include "firstfault/live/guard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -15,6 +17,8 @@
 #include "firstfault/base/error.h"
 #include "firstfault/base/names.h"
 #include "firstfault/guard/snapshot_schedule.h"
+#include "firstfault/live/guard/batch_memory.h"
+#include "firstfault/live/guard/experiments.h"
 #include "firstfault/live/guard/grad_scaler.h"
 #include "firstfault/live/guard/left_over.h"
 #include "firstfault/live/guard/step_check.h"
@@ -47,6 +51,13 @@ struct Fault {
   bool written = false;
   std::vector<Origin> origins;
 };
+
+// What makes two faulty steps the same one for experiments.
+std::string what_began(const Fault& fault) {
+  if (fault.origins.empty()) return std::string(name_of(fault.finding.kind));
+  const Origin& origin = fault.origins.front();
+  return origin.op + '\n' + origin.module + '\n' + origin.mechanism;
+}
 
 GuardClip clip_of(const GuardOptions& options) {
   GuardClip clip;
@@ -99,6 +110,8 @@ struct Guard::State final : guard::ReplayProgram {
   std::vector<GuardAction> actions;
   std::int64_t clips = 0, step = 0;
   OnReplay on_replay;
+  guard::BatchMemory memory;
+  std::set<std::string> looked_into;  // what began the faulty steps that experiments were made on
 
   // Of the step that is being made.
   const Call* call = nullptr;
@@ -177,6 +190,9 @@ struct Guard::State final : guard::ReplayProgram {
   void look_at_batch(const guard::BatchTensors& batch);
   void replay(Fault& fault, const at::Tensor& loss);
   void find_origin(Fault& fault);
+  bool wants_experiments(const Fault& fault) const;
+  std::vector<guard::OwnChange> own_changes(const Fault& fault);
+  void look_into(Fault& fault, guard::Replayer& replayer, const guard::ReplayResult& result);
   void apply(Fault& fault);
   const Snapshot* usable() const;
   std::int64_t roll_back(const Snapshot& snapshot);
@@ -283,8 +299,66 @@ void Guard::State::look_at_batch(const guard::BatchTensors& batch) {
   began.batch_intact = !writes_batch;
 }
 
+// The first faulty step, and later ones that began elsewhere. A spike is finite: there is nothing to cure.
+bool Guard::State::wants_experiments(const Fault& fault) const {
+  constexpr std::size_t kMostSteps = 4;
+  return options.experiments && fault.finding.kind != Kind::spike && looked_into.size() < kMostSteps &&
+         !looked_into.count(what_began(fault));
+}
+
+std::vector<guard::OwnChange> Guard::State::own_changes(const Fault& fault) {
+  std::vector<guard::OwnChange> own;
+  const auto older =
+      std::find_if(snapshots.begin(), snapshots.end(), [&](const Snapshot& snapshot) { return snapshot.step < step; });
+  if (older != snapshots.end() && !fault.written) {
+    if (!copy) copy.emplace(optimizer);  // restore() puts it back before each replay, resume() after the last
+    guard::Change change;
+    change.name = std::string(experiment::kEarlierState);
+    change.begin = [older] { older->optimizer.restore(); };
+    own.push_back({std::move(change), "this batch on the parameters of step " + std::to_string(older->step)});
+  }
+  const auto defined = [](const at::Tensor& gradient) { return gradient.defined(); };
+  if (std::any_of(began.gradients.begin(), began.gradients.end(), defined)) {
+    guard::Change change;
+    change.name = std::string(experiment::kZeroGrad);
+    change.begin = [this] {
+      for (const at::Tensor& parameter : held) parameter.mutable_grad() = at::Tensor();
+    };
+    own.push_back({std::move(change), "gradients set to zero before the step"});
+  }
+  return own;
+}
+
+void Guard::State::look_into(Fault& fault, guard::Replayer& replayer, const guard::ReplayResult& result) {
+  const bool known = !fault.origins.empty();
+  looked_into.insert(what_began(fault));
+  const Run recorded = watch.run();
+  guard::Circumstances given;
+  given.step = fault.step;
+  given.result = result;
+  given.previous = memory.previous();
+  given.ranges = memory.ranges();
+  given.batches = memory.batches();
+  given.raw_scores = std::any_of(recorded.facts.begin(), recorded.facts.end(),
+                                 [](const Fact& fact) { return fact.kind == FactKind::raw_scores; });
+  given.own = own_changes(fault);
+  given.unchanged = std::max(2, options.replays);
+  given.max_replays = options.max_replays;
+  given.max_seconds = options.max_seconds;
+  guard::Experiments done = guard::experiment(replayer, given);
+  if (!known) {
+    for (Origin& origin : done.exactness.origins) {
+      if (!origin.sink.empty()) fault.origins.push_back(std::move(origin));
+    }
+  }
+  // A hyperparameter was refused before it could do harm: then there is nothing to cure.
+  if (fault.finding.kind == Kind::hyperparameter && done.exactness.failed == 0) done.made.clear();
+  watch.learned(fault.step, known ? std::vector<Origin>() : fault.origins, done.made);
+}
+
 void Guard::State::replay(Fault& fault, const at::Tensor& loss) {
-  const bool wanted = on_replay || (options.replays > 0 && fault.origins.empty());
+  const bool tries = wants_experiments(fault);
+  const bool wanted = on_replay || tries || (options.replays > 0 && fault.origins.empty());
   if (!wanted || options.on_fault == OnFault::warn || (fault.written && !copy)) return;
   const bool write = fault.written || fault.finding.kind == Kind::hyperparameter;
   if (write && !copy) copy.emplace(optimizer);
@@ -297,7 +371,9 @@ void Guard::State::replay(Fault& fault, const at::Tensor& loss) {
   try {
     guard::Replayer replayer(
         began, *this, [&](const auto& body) { return watch.aside(body); }, write);
-    if (fault.origins.empty() && options.replays > 0) {
+    if (tries) {
+      look_into(fault, replayer, result);
+    } else if (fault.origins.empty() && options.replays > 0) {
       fault.origins = replayer.verify(result, options.replays).origins;
     }
     if (on_replay) on_replay(replayer, result);
@@ -403,6 +479,7 @@ at::Tensor Guard::make_step(const guard::BatchTensors& batch, const Call& call) 
   fault.finding = state.make(batch, loss, fault.written);
   if (!fault.finding.faulty()) {
     state.left_over.end(state.held);
+    state.memory.remember(batch);
     state.policy.healthy();
     if (++state.step % state.options.snapshot_every == 0) state.take_snapshot();
     return loss;

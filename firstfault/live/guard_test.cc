@@ -1,6 +1,7 @@
 // Guard for C++ programs: what it refuses, what it leaves untouched, and the replay.
 #include "firstfault/live/guard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -8,6 +9,7 @@
 #include <torch/torch.h>
 
 #include "firstfault/base/error.h"
+#include "firstfault/events/experiment.h"
 #include "firstfault/live/guard/copies.h"
 #include "firstfault/live/guard/grad_scaler.h"
 #include "firstfault/live/optimizer_copy.h"
@@ -166,6 +168,40 @@ TEST(Guard, RaiseTellsTheOriginAndWritesNothing) {
     EXPECT_NE(std::string(fault.what()).find("step 1: the loss is -Inf"), std::string::npos) << fault.what();
   }
   EXPECT_EQ(program.parameter_bits(), before);
+}
+
+TEST(Guard, ExperimentsNameTheSamplesAndProveTheCauseAndLeaveNoTrace) {
+  const auto run = [](bool experiments) {
+    auto program = Program::with();
+    const auto train_step = [&](const Batch& batch) {
+      program.optimizer->zero_grad();
+      const auto fit = program.net->forward(batch.first).square().mean();
+      auto loss = fit - batch.second.log().mean();
+      loss.backward();
+      return loss;
+    };
+    Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip, .experiments = experiments});
+    for (int i = 0; i < 6; ++i) {
+      Batch batch{batch_of(i).first, torch::ones({8, 3})};
+      if (i == 4) batch.second[5][1] = 0;  // log of 0
+      guard.step(batch, train_step);
+    }
+    const auto made = experiments_of(guard.run().facts);
+    EXPECT_EQ(made.empty(), !experiments);
+    if (experiments) {
+      EXPECT_EQ(made.front().name, experiment::kUnchanged);
+      EXPECT_EQ(made.front().outcome, ExperimentOutcome::failed);
+      const auto samples = std::find_if(made.begin(), made.end(),
+                                        [](const Experiment& one) { return one.name == experiment::kSamples; });
+      EXPECT_TRUE(samples != made.end() && samples->outcome == ExperimentOutcome::cured);
+      EXPECT_EQ(samples->samples, std::vector<std::int64_t>{5});
+      const auto hypotheses = guard.explain();
+      EXPECT_EQ(hypotheses.at(0).cause, "op_domain");
+      EXPECT_EQ(hypotheses.at(0).standing, Standing::confirmed) << hypotheses.at(0).description;
+    }
+    return program.bits();
+  };
+  EXPECT_EQ(run(true), run(false));
 }
 
 TEST(Guard, ARollbackGoesBackToTheSnapshot) {

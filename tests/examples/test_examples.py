@@ -144,3 +144,22 @@ def test_the_tanh_mlp_through_neuraldbg_names_the_first_layer_and_its_neighbours
     assert neighbours and all(re.fullmatch(r"Linear_layer[2-8] gradient exploding \(effect\)", n) for n in neighbours)
     assert "(layer 'Linear_layer1', step" in done.stdout
     assert "activation_regime_shift in Tanh_tanh1 -> " in done.stdout
+
+
+GUARDED = DEMO.with_name("example_guarded")
+
+
+@pytest.mark.skipif(not GUARDED.exists(), reason=f"{GUARDED} is not built; `make build` builds it")
+def test_the_guarded_training_ends_as_well_as_one_without_the_fault_and_its_cause_is_confirmed():
+    done = run(GUARDED, Path(importlib.util.find_spec("sklearn").origin).parent / "datasets/data/breast_cancer.csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(r"^(.+?) +loss (\S+) +(?:(\d+) of 600 steps)?$", done.stdout, flags=re.MULTILINE)
+    losses = {name: float(loss) for name, loss, _ in rows}
+    assert losses.keys() == {"stable loss", "faulty, skipped", "faulty, rolled back"}
+    assert abs(losses["faulty, skipped"] - losses["stable loss"]) < 0.005
+    assert losses["faulty, rolled back"] < 0.05
+    assert all(int(faulty) > 0 for name, _, faulty in rows if name != "stable loss")
+    line = line_of(ROOT / "examples" / "guarded.cpp", "torch::log(1 - p)")
+    assert re.search(rf"aten::log, sample \d+, at \S*guarded.cpp:{line}\.", done.stdout)
+    assert re.search(r"standing +confirmed, .*\[op_domain\]", done.stdout)
+    assert re.search(r"sample (\d+) alone makes the step fail", done.stdout)
