@@ -35,10 +35,11 @@ class Laboratory:
         self.guard = guard
         self.max_replays, self.max_seconds = int(max_replays), float(max_seconds)
         self.memory = _module().BatchMemory()
-        self._groups = [
-            (held.number, [dict(group, params=None) for group in held.optimizer.param_groups])
+        # Hyperparameters as they are at the start, by number of the optimizer.
+        self._usual = {
+            held.number: [dict(group, params=None) for group in held.optimizer.param_groups]
             for held in guard._held.values()
-        ]
+        }
         self._seen: set[tuple] = set()
 
     def remember(self, tensors: list[torch.Tensor]) -> None:
@@ -92,22 +93,16 @@ class Laboratory:
     def _repaired_hyperparameters(self, fault: Fault) -> list[_Own]:
         if fault.held is None:
             return []
-        _, usual = next(entry for entry in self._groups if entry[0] == fault.held.number)
-        said: list[str] = []
+        usual = self._usual[fault.held.number]
 
         def repair(held: Any) -> None:
-            for group, before in zip(held.optimizer.param_groups, usual, strict=False):
-                for key, value in list(group.items()):
-                    sound = _sound(key, value, before.get(key), group)
-                    if sound is not None:
-                        group[key] = sound
+            for group, key, sound in _unsound(held.optimizer.param_groups, usual):
+                group[key] = sound
 
-        held = fault.held
-        for group, before in zip(held.optimizer.param_groups, usual, strict=False):
-            for key, value in group.items():
-                sound = _sound(key, value, before.get(key), group)
-                if sound is not None:
-                    said.append(f"{key} {sound:g} instead of {value:g}")
+        said = [
+            f"{key} {sound:g} instead of {group[key]:g}"
+            for group, key, sound in _unsound(fault.held.optimizer.param_groups, usual)
+        ]
         if not said:
             return []
         guard = self.guard
@@ -157,7 +152,7 @@ class Laboratory:
         stack = contextlib.ExitStack()
 
         def begin() -> None:
-            stack.enter_context(_in_float32(replayer.began.parameters, guard._parts, guard._optimizers()))
+            stack.enter_context(_in_float32(replayer.began.parameters, guard._parts, guard._parts.optimizers))
 
         return [("float32", "parameters, buffers and casts in float32", begin, stack.close, False)]
 
@@ -185,6 +180,16 @@ class Progress:
 def _drop(parameters: list[torch.Tensor]) -> None:
     for parameter in parameters:
         parameter.grad = None
+
+
+def _unsound(groups: list[dict], usual: list[dict]) -> list[tuple[dict, str, float]]:
+    """(group, hyperparameter that cannot be, another value for it)"""
+    return [
+        (group, key, sound)
+        for group, before in zip(groups, usual, strict=False)
+        for key, value in group.items()
+        if (sound := _sound(key, value, before.get(key), group)) is not None
+    ]
 
 
 def _sound(key: str, value: Any, before: Any, group: dict) -> float | None:

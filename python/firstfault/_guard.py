@@ -711,9 +711,6 @@ class Guard:
         if not self._in_step and self._buffers is not None:
             self._renewed_buffers()
 
-    def _optimizers(self) -> list[torch.optim.Optimizer]:
-        return self._parts.optimizers
-
     def _roots(self) -> list[Any]:
         """Where state may hide beside the step function: hooks, scheduler, scaler."""
         roots: list[Any] = list(self._parts.stateful)

@@ -29,7 +29,7 @@ class Windows:
 
     def __init__(self, guard: Guard, train_step: Callable[..., Any], batches: Callable[[int], Any]) -> None:
         self.guard, self.train_step, self.batches = guard, train_step, batches
-        self.optimizers = guard._optimizers()
+        self.optimizers = guard._parts.optimizers
         self.progress = Progress()
 
     def prove(self, step: int, first: int) -> list[Experiment]:

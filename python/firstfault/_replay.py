@@ -35,7 +35,7 @@ class Began:
         self.versions = [version_of(tensor) for tensor in self.tensors]
         self.copies = live.Copies(self.tensors).copies if guard._writes_batch else None
         self.random = RandomNumbers()
-        self.hyperparameters = Hyperparameters(guard._optimizers())
+        self.hyperparameters = Hyperparameters(guard._parts.optimizers)
         self.flags = TrainFlags(guard._parts.modules)
         self.buffers, self.buffer_slots = guard._renewed_buffers(), guard._buffer_slots
         self.program = ProgramState([*roots, *guard._roots()], guard._known(self.tensors), guard._parts.modules)
@@ -117,7 +117,7 @@ class Program:
         guard = self.guard
         return (
             ProgramState([*self.began.roots, *guard._roots()], guard._known(self.began.tensors), guard._parts.modules),
-            Hyperparameters(guard._optimizers()),
+            Hyperparameters(guard._parts.optimizers),
             TrainFlags(guard._parts.modules),
             RandomNumbers(),
             guard._parts.buffers(),

@@ -63,31 +63,35 @@ class _At:
         self.place = place
 
 
+def _rebuilt(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A copy of a structure of dicts, lists and tuples, with what ``leaf`` gives for what they hold."""
+    if isinstance(value, dict):
+        return {key: _rebuilt(one, leaf) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_rebuilt(one, leaf) for one in value]
+    if isinstance(value, tuple):
+        return tuple(_rebuilt(one, leaf) for one in value)
+    return leaf(value)
+
+
+def _copied(value: Any) -> Any:
+    return value if isinstance(value, _PLAIN) else copy.deepcopy(value)
+
+
 def _taken_apart(value: Any, tensors: list[torch.Tensor]) -> Any:
     import torch
 
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
+    def leaf(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return _copied(one)
+        tensors.append(one)
         return _At(len(tensors) - 1)
-    if isinstance(value, dict):
-        return {key: _taken_apart(one, tensors) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_taken_apart(one, tensors) for one in value]
-    if isinstance(value, tuple):
-        return tuple(_taken_apart(one, tensors) for one in value)
-    return value if isinstance(value, _PLAIN) else copy.deepcopy(value)
+
+    return _rebuilt(value, leaf)
 
 
 def _put_together(value: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(value, _At):
-        return tensors[value.place]
-    if isinstance(value, dict):
-        return {key: _put_together(one, tensors) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_put_together(one, tensors) for one in value]
-    if isinstance(value, tuple):
-        return tuple(_put_together(one, tensors) for one in value)
-    return value if isinstance(value, _PLAIN) else copy.deepcopy(value)
+    return _rebuilt(value, lambda one: tensors[one.place] if isinstance(one, _At) else _copied(one))
 
 
 class StateTensors:
