@@ -72,10 +72,6 @@ double number_of(const at::Tensor& loss) {
   return loss.is_cpu() ? measure::value_at(loss, 0) : loss.detach().to(at::kCPU, at::kDouble).item<double>();
 }
 
-std::uint64_t version_of(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_inference() ? tensor._version() : 0;
-}
-
 void check(const GuardOptions& options, torch::optim::Optimizer& optimizer) {
   const int ways = (options.max_norm > 0 || options.adaptive) + (options.clip_value > 0) + (options.clip_factor > 0);
   if (ways > 1) {
@@ -120,7 +116,7 @@ struct Guard::State final : guard::ReplayProgram {
   std::vector<std::pair<torch::nn::Module*, bool>> training;
   std::optional<OptimizerCopy> copy;
   std::optional<GradScalerState> scale_before, scale_after;
-  std::vector<std::uint64_t> batch_versions;
+  std::vector<std::int64_t> batch_versions;
   bool writes_batch = false;  // then it is copied before each step
 
   State(torch::nn::Module& m, torch::optim::Optimizer& o, GuardOptions given)
@@ -205,7 +201,7 @@ void Guard::State::begin(const guard::BatchTensors& batch) {
   began = {};
   began.batch = batch;
   batch_versions.clear();
-  for (const at::Tensor& tensor : batch) batch_versions.push_back(version_of(tensor));
+  for (const at::Tensor& tensor : batch) batch_versions.push_back(guard::version_of(tensor));
   if (writes_batch) {
     for (at::Tensor& tensor : began.batch) tensor = guard::unseen_copy(tensor);
   }
@@ -294,7 +290,7 @@ void Guard::State::find_origin(Fault& fault) {
 void Guard::State::look_at_batch(const guard::BatchTensors& batch) {
   if (writes_batch) return;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    if (version_of(batch[i]) != batch_versions[i]) writes_batch = true;
+    if (guard::version_of(batch[i]) != batch_versions[i]) writes_batch = true;
   }
   began.batch_intact = !writes_batch;
 }

@@ -243,7 +243,9 @@ class ProgramState:
             self._look_at_attributes(one)
 
     def _look_at_tensor(self, tensor: torch.Tensor) -> None:
-        size = tensor.numel() * tensor.element_size() if tensor.layout == _strided() else 0
+        import torch
+
+        size = tensor.numel() * tensor.element_size() if tensor.layout == torch.strided else 0
         if tensor.device.type != "meta" and self._bytes + size <= _MOST_BYTES:
             self._bytes += size
             self._tensors.append(tensor)
@@ -320,12 +322,6 @@ class ProgramState:
         kept = {key: value for key, value in attributes.items() if key not in internal}
         self._undo.append((_put_attributes, (attributes, kept, internal)))
         self._todo.extend(value for value in kept.values() if not isinstance(value, _PLAIN))
-
-
-def _strided():
-    import torch
-
-    return torch.strided
 
 
 _internal: frozenset[str] = frozenset()

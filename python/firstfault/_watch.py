@@ -32,7 +32,7 @@ def _eps_as_held(eps: object, parameter: torch.Tensor) -> float:
     if not isinstance(eps, (int, float)):
         return _NAN
     dtype = parameter.dtype if parameter.dtype.is_floating_point else torch.float32
-    return float(torch.finfo(dtype).tiny and torch.tensor(eps, dtype=dtype).item())
+    return float(torch.tensor(eps, dtype=dtype))
 
 
 def _numbers(group: Mapping[str, object]) -> dict[str, float]:

@@ -14,12 +14,6 @@ namespace {
 constexpr std::int64_t kEveryUntil = 32;
 constexpr std::int64_t kThenEvery = 8;
 
-// -1 where a tensor keeps none (inference mode).
-std::int64_t version_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_inference()) return -1;
-  return static_cast<std::int64_t>(tensor._version());
-}
-
 std::optional<BatchMemory::Range> range_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided || tensor.numel() == 0) return {};
   if (tensor.is_complex() || tensor.scalar_type() == at::kBool) return {};

@@ -98,6 +98,10 @@ std::int64_t Copies::bytes() const noexcept {
   return total;
 }
 
+std::int64_t version_of(const at::Tensor& tensor) {
+  return !tensor.defined() || tensor.is_inference() ? -1 : static_cast<std::int64_t>(tensor._version());
+}
+
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;

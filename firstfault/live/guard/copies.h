@@ -30,6 +30,8 @@ class Copies {
 
 /// A copy that no observer sees.
 at::Tensor unseen_copy(const at::Tensor& tensor);
+/// Counts writes; -1 where nobody counts them: undefined, or made in inference mode.
+std::int64_t version_of(const at::Tensor& tensor);
 /// Same dtype, shape and bits: a NaN equals the same NaN, and -0 is not 0.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 /// 64 bits that stand for dtypes, shapes and bits of all of them, in order. For comparing within a process.

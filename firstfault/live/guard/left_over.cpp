@@ -13,10 +13,6 @@ namespace {
 
 constexpr int kLearn = 4;
 
-std::int64_t version_of(const at::Tensor& tensor) {
-  return !tensor.defined() || tensor.is_inference() ? -1 : static_cast<std::int64_t>(tensor._version());
-}
-
 }  // namespace
 
 void LeftOver::begin(const std::vector<at::Tensor>& parameters) {
