@@ -415,7 +415,7 @@ class Guard:
             if self._began is not None and not self._began.optimizer_copies:
                 self._began.unsaved = True
         if self._undo == "step" or self._copy_first or (callable(closure) and not held.trusted):
-            held.copy = OptimizerState(optimizer)
+            held.save()
         if callable(closure):
             return self._with_closure(held, closure, args, kwargs)
         faulty = self._look(held)
@@ -705,7 +705,7 @@ class Guard:
         self._policy.healthy()
         self._step += 1
         for held in self._held.values():
-            held.copy = None
+            held.end_step()
         if self._step % self._snapshot_every == 0:
             self._take_snapshot()
         if not self._in_step and self._buffers is not None:

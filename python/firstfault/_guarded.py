@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from firstfault._state import StateTensors
+from firstfault._state import OptimizerState, StateTensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
-
-    from firstfault._state import OptimizerState
 
 _NAN = float("nan")
 
@@ -26,6 +24,7 @@ class Guarded:
         self._names = names
         self.hidden: list[torch.Tensor | None] | None = None  # its gradients, while it must not see them
         self.copy: OptimizerState | None = None  # from before the step
+        self._spare: OptimizerState | None = None  # of a step that went well
         self.evaluations = 0
         module = type(optimizer).__module__
         # Of the others it is not known what they write without gradients, or before a closure is called.
@@ -92,6 +91,16 @@ class Guarded:
         if (eps, dtype) not in self._eps:
             self._eps[eps, dtype] = float(torch.tensor(eps, dtype=dtype))
         return self._eps[eps, dtype]
+
+    def save(self) -> None:
+        """Copy what the optimizer holds, before a step."""
+        self.copy = OptimizerState(self.optimizer, instead_of=self._spare)
+        self._spare = None
+
+    def end_step(self) -> None:
+        """The copy is not needed any more."""
+        self._spare = self.copy or self._spare
+        self.copy = None
 
     def lr(self) -> float:
         groups = self.optimizer.param_groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import operator
 import random
 import sys
 import types
@@ -23,16 +24,29 @@ _MOST_BYTES = 64 * 2**20  # of tensors that functions hold
 
 
 class OptimizerState:
-    """Parameters, state and hyperparameters of an optimizer; ``restore()`` puts all of it back, in place."""
+    """Parameters, state and hyperparameters of an optimizer; ``restore()`` puts all of it back, in place.
 
-    def __init__(self, optimizer: torch.optim.Optimizer, *, parameters: bool = True) -> None:
+    instead_of: an older one of the same optimizer, of no use any more: its memory is written anew.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        parameters: bool = True,
+        instead_of: OptimizerState | None = None,
+    ) -> None:
         self.optimizer = optimizer
         self.groups = Hyperparameters([optimizer])
         self.members = [list(group["params"]) for group in optimizer.param_groups]
         tensors = [p for members in self.members for p in members] if parameters else []
         self._state = [(p, _taken_apart(entry, tensors)) for p, entry in dict(optimizer.state).items()]
         self._tensors = tensors
-        self.copies = _module().Copies(tensors)
+        if instead_of is not None and _same(instead_of._tensors, tensors):
+            self.copies = instead_of.copies
+            self.copies.renew()
+        else:
+            self.copies = _module().Copies(tensors)
 
     def restore(self) -> int:
         """Give how many tensors held other values."""
@@ -54,6 +68,10 @@ class OptimizerState:
     @property
     def bytes(self) -> int:
         return self.copies.bytes
+
+
+def _same(known: list[torch.Tensor], tensors: list[torch.Tensor]) -> bool:
+    return len(known) == len(tensors) and all(map(operator.is_, known, tensors))
 
 
 class _At:

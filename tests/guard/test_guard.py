@@ -260,6 +260,27 @@ def test_snapshots_stay_within_their_bytes_and_grow_apart():
     assert steps[0] == 0 and steps[-1] == 64 and len(steps) == 5
 
 
+def exchange_momentum(optimizer):
+    entry = next(iter(optimizer.state.values()))
+    entry["momentum_buffer"] = entry["momentum_buffer"].clone()
+
+
+@pytest.mark.parametrize("change", [lambda o: None, lambda o: o.state.clear(), exchange_momentum])
+def test_the_copy_of_a_step_is_of_what_the_optimizer_holds_by_then(change):
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with ff.guard(model, optimizer, on_fault="skip", undo="step") as guard:
+        for i in range(3):
+            guard.step(step_of(model, optimizer), *batch(i))
+        change(optimizer)
+        before = everything(model, optimizer)
+        optimizer.param_groups[0]["lr"] = 3e38  # finite, and so are the gradients
+        x, y = batch(3)
+        guard.step(step_of(model, optimizer), x, y + 1e4)
+        assert guard.actions[-1].undone == "copy"
+        assert everything(model, optimizer) == before
+
+
 def test_what_the_optimizers_own_arithmetic_breaks_is_undone():
     for undo, lost in (("step", 0), ("snapshot", 2)):
         model = make()

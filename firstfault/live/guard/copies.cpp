@@ -9,6 +9,7 @@
 #include <ATen/ops/copy.h>
 #include <ATen/record_function.h>
 
+#include "firstfault/live/measure/memory.h"
 #include "firstfault/live/measure/scan.h"
 
 namespace firstfault::guard {
@@ -23,6 +24,18 @@ at::Tensor plain(const at::Tensor& tensor) {
   if (!plain.is_cpu()) plain = at::_to_copy(plain, plain.options().device(at::kCPU));
   if (plain.layout() != at::kStrided || !plain.has_storage()) return {};
   return plain.resolve_conj().resolve_neg().contiguous();
+}
+
+// Where both fill one run of the host's memory in the same order; there copy_ costs a small tensor more than its bytes.
+bool copied_bytewise(const at::Tensor& from, const at::Tensor& to) {
+  const auto source = measure::memory_of(from), target = measure::memory_of(to);
+  const bool same = source && target && source->dense && target->dense && source->type == target->type &&
+                    source->sizes == target->sizes && source->strides == target->strides && !source->negated &&
+                    !source->conjugated && !target->negated && !target->conjugated;
+  if (!same) return false;
+  if (source->numel == 0) return true;
+  std::memcpy(to.mutable_data_ptr(), source->data, static_cast<std::size_t>(source->numel) * from.itemsize());
+  return true;
 }
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
@@ -80,7 +93,7 @@ void Copies::renew() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const at::Tensor& tensor = tensors_[i];
-    if (!tensor.defined() || tensor.is_meta()) continue;
+    if (!tensor.defined() || tensor.is_meta() || copied_bytewise(tensor, copies_[i])) continue;
     if (tensor.scalar_type() == copies_[i].scalar_type() && tensor.sizes() == copies_[i].sizes()) {
       copies_[i].copy_(tensor);
     } else {
