@@ -1,6 +1,8 @@
 // Steps that overshoot: each one makes the next gradient larger.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "firstfault/reason/rules/rule.h"
 
@@ -20,6 +22,17 @@ constexpr std::ptrdiff_t kFirst = 8;
 constexpr double kThrown = 0.2;  ///< median update ratio of the first steps
 constexpr double kLittle = 0.8;  ///< last loss over first
 constexpr double kAtFirst = 0.7;
+
+Hypothesis of_step(std::int64_t step, double confidence, std::string description) {
+  Hypothesis result;
+  result.cause = "lr_too_high";
+  result.confidence = confidence;
+  result.step = step;
+  result.onset_step = step;
+  result.phase = "optimizer";
+  result.description = std::move(description);
+  return result;
+}
 
 void name_jump(const RateJump& jump, Hypothesis& result) {
   const std::string text = "the learning rate went from " + brief(jump.from) + " to " + brief(jump.to) + " in step " +
@@ -57,16 +70,11 @@ std::optional<Hypothesis> thrown_about(const Reading& reading) {
   const double usual =
       median(values_of({update.begin() + static_cast<std::ptrdiff_t>(update.size() / 2), update.end()}));
   if (!(usual >= kUnstable)) return std::nullopt;
-  Hypothesis result;
-  result.cause = "lr_too_high";
-  result.confidence = kStuck;
-  result.step = update.front().step;
-  result.onset_step = update.front().step;
-  result.phase = "optimizer";
-  result.description = "Each step moves the parameters by " + brief(usual) +
-                       " of their own size, from the first to the last, and the loss does not improve.";
-  result.evidence.push_back(
-      {update.front().step, "", "update ratio " + brief(usual) + " in the second half of the run"});
+  const std::int64_t first = update.front().step;
+  Hypothesis result = of_step(first, kStuck,
+                              "Each step moves the parameters by " + brief(usual) +
+                                  " of their own size, from the first to the last, and the loss does not improve.");
+  result.evidence.push_back({first, "", "update ratio " + brief(usual) + " in the second half of the run"});
   return result;
 }
 
@@ -81,12 +89,10 @@ std::optional<Hypothesis> jumped(const Reading& reading) {
   const double usual = median(values_of(before(loss, jump->step, kBefore)));
   const double now = median(values_of(later));
   if (later.empty() || !moved || *moved < kUnstable || !(now > usual + kWorse * std::fabs(usual))) return std::nullopt;
-  Hypothesis result;
-  result.cause = "lr_too_high";
-  result.step = jump->step + 1;
-  result.phase = "optimizer";
-  result.description = "The step moved the parameters by " + brief(*moved) +
-                       " of their own size, and the loss went from " + brief(usual) + " to " + brief(now) + ".";
+  Hypothesis result =
+      of_step(jump->step + 1, kJumped,
+              "The step moved the parameters by " + brief(*moved) + " of their own size, and the loss went from " +
+                  brief(usual) + " to " + brief(now) + ".");
   name_jump(*jump, result);
   return result;
 }
@@ -98,16 +104,12 @@ std::optional<Hypothesis> thrown_at_first(const Reading& reading) {
   if (reading.harm().kind != Harm::Kind::none || update.size() < kEnough || !little) return std::nullopt;
   const double usual = median(values_of({update.begin(), update.begin() + kFirst}));
   if (!(usual >= kThrown)) return std::nullopt;
-  Hypothesis result;
-  result.cause = "lr_too_high";
-  result.confidence = kAtFirst;
-  result.step = update.front().step;
-  result.onset_step = update.front().step;
-  result.phase = "optimizer";
-  const std::string text = "update ratio " + brief(usual) + " in the first " + std::to_string(kFirst) + " steps";
-  result.description = "The first steps moved the parameters by " + brief(usual) +
-                       " of their own size each, and the loss has hardly improved since.";
-  result.evidence.push_back({update.front().step, "", text});
+  const std::int64_t first = update.front().step;
+  Hypothesis result = of_step(first, kAtFirst,
+                              "The first steps moved the parameters by " + brief(usual) +
+                                  " of their own size each, and the loss has hardly improved since.");
+  result.evidence.push_back(
+      {first, "", "update ratio " + brief(usual) + " in the first " + std::to_string(kFirst) + " steps"});
   return result;
 }
 
