@@ -72,6 +72,24 @@ bool in_custom_node() {
   return false;
 }
 
+// Before the node the engine itself runs no op; after it, it adds gradients up and fits them to shape and dtype.
+bool in_hook(const Frame& frame) {
+  static constexpr std::string_view engines_own[] = {"add", "sum", "to", "_to_copy", "copy", "clone", "view", "expand"};
+  auto& stack = intercept::frames();
+  const Frame* outermost = &frame;
+  for (int i = stack.depth() - 1; i >= 0; --i) {
+    if (stack[i].type == Frame::Type::op) {
+      outermost = &stack[i];
+      continue;
+    }
+    if (stack[i].type != Frame::Type::engine) return false;
+    const auto op = intercept::base_name(outermost->traits->name);
+    const bool own = std::find(std::begin(engines_own), std::end(engines_own), op) != std::end(engines_own);
+    return stack[i].sequence < 0 || !own;
+  }
+  return false;
+}
+
 bool reads_storage(const Frame& frame, const c10::StorageImpl* storage) {
   for (const Input& input : frame.inputs) {
     if (input.written && ((frame.traits->out >> input.argument) & 1)) continue;
