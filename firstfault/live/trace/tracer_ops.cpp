@@ -7,6 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "firstfault/live/intercept/per_thread.h"
 #include "firstfault/live/measure/scan.h"
 #include "firstfault/live/trace/tracer_detail.h"
 
@@ -52,16 +53,12 @@ bool is_custom_node(const Frame& node) {
 }  // namespace
 
 ThreadNotes& notes() {
-  [[gnu::tls_model("initial-exec")]] thread_local ThreadNotes* known = nullptr;
-  if (!known) {
-    thread_local ThreadNotes state;
-    known = &state;
+  ThreadNotes& known = intercept::per_thread<ThreadNotes>();
+  if (const auto now = intercept::generation(); known.generation != now) {
+    known = ThreadNotes{};
+    known.generation = now;
   }
-  if (const auto now = intercept::generation(); known->generation != now) {
-    *known = ThreadNotes{};
-    known->generation = now;
-  }
-  return *known;
+  return known;
 }
 
 bool in_custom_node() {
