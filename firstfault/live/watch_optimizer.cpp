@@ -54,6 +54,7 @@ std::vector<watch::GroupNumbers> read(optim::Optimizer& optimizer) {
   for (auto& group : optimizer.param_groups()) {
     watch::GroupNumbers numbers;
     numbers.lr = group.options().get_lr();
+    numbers.has_lr = true;
     if (dynamic_cast<optim::Adam*>(&optimizer)) {
       read_adam<optim::AdamParamState, optim::AdamOptions>(optimizer, group, numbers);
     } else if (dynamic_cast<optim::AdamW*>(&optimizer)) {

@@ -45,7 +45,16 @@ bool nothing_known(const OriginEvidence& evidence) {
   return evidence.op.empty() && evidence.inner_op.empty() && evidence.role == TensorRole::none;
 }
 
+/// The optimizer computes with its own state: a square root or a division that fails there is not the model's.
+void take_for_state(const Origin& origin, Verdict& verdict) {
+  if (origin.phase != Phase::optimizer || verdict.cause != "op_domain") return;
+  verdict.cause = "optimizer_state";
+  verdict.advice =
+      "look at the optimizer's hyperparameters: an eps that is 0 in this dtype, or a beta that is not below 1.";
+}
+
 void set(Origin& origin, std::string_view mechanism, Verdict verdict) {
+  take_for_state(origin, verdict);
   origin.mechanism = mechanism;
   origin.cause = std::move(verdict.cause);
   origin.because = std::move(verdict.because);

@@ -45,6 +45,18 @@ TEST(Engine, ForgetsAnEarlierVerdict) {
   EXPECT_EQ(origin.advice, "");
 }
 
+TEST(Engine, ADomainThatTheOptimizersArithmeticLeavesIsItsState) {
+  Origin origin;
+  origin.phase = Phase::optimizer;
+  origin.evidence = forward("aten::sqrt", kNaN, {tensor("self", -1)});
+  explain(origin);
+  EXPECT_EQ(origin.mechanism, "sqrt_or_rsqrt_domain");
+  EXPECT_EQ(origin.cause, "optimizer_state");
+  origin.phase = Phase::forward;
+  explain(origin);
+  EXPECT_EQ(origin.cause, "op_domain");
+}
+
 TEST(Engine, AsksWhoHeldTheValueBeforeWhatTheOpDid) {
   auto evidence = forward("aten::log", kNegInf, {tensor("self", 0)});
   evidence.role = TensorRole::batch;

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import platform
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from firstfault import _core
 from firstfault._trace import _load_live, _names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     import torch
@@ -45,9 +47,32 @@ def _numbers(group: Mapping[str, object]) -> dict[str, float]:
             numbers[key] = float(value)
         elif isinstance(value, (tuple, list)) and all(isinstance(one, (int, float)) for one in value):
             numbers.update({f"{key}[{i}]": float(one) for i, one in enumerate(value)})
-        elif getattr(value, "numel", lambda: 0)() == 1:
-            numbers[key] = float(value)
+        elif getattr(value, "numel", lambda: 0)() == 1 and (number := _number(value)) is not None:
+            numbers[key] = number
     return numbers
+
+
+def _number(value: object) -> float | None:
+    """None for what is no single number: optimizers that people write keep what they like."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def _beside_training(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook whose failure is said once and never reaches the training that called it."""
+
+    @functools.wraps(hook)
+    def call(self: Watch, optimizer: torch.optim.Optimizer, *args: object) -> None:
+        try:
+            hook(self, optimizer, *args)
+        except Exception as error:
+            if not self._failed:
+                print(f"firstfault: an optimizer is not followed: {type(error).__name__}: {error}", file=sys.stderr)
+            self._failed = True
+
+    return call
 
 
 class _Held:
@@ -61,25 +86,29 @@ class _Held:
         self._with_state: set[int] = set()  # groups whose optimizer keeps any
 
     def groups(self) -> list[tuple]:
+        import torch
+
         result = []
         for index, group in enumerate(self.optimizer.param_groups):
             steps, moments = _NAN, []
             for parameter in group["params"][:_PARAMETERS_LOOKED_AT]:
                 state = self.optimizer.state.get(parameter)
-                if not state:
+                is_dict = isinstance(state, Mapping)
+                if state is None or (is_dict and not state):
                     if index in self._with_state and parameter.grad is not None:
                         steps = 0.0
                     continue
                 self._with_state.add(index)
-                count = float(state.get("step", 1.0))  # momentum alone is not counted
+                count = _number(state.get("step", 1.0)) if is_dict else None
+                count = 1.0 if count is None else count  # momentum alone is not counted
                 steps = count if not count >= steps else steps
-                moment = state.get("exp_avg_sq")
-                if moment is not None:
+                moment = state.get("exp_avg_sq") if is_dict else None
+                if isinstance(moment, torch.Tensor):
                     moments.append(moment)
             if index not in self._eps:
                 parameters = group["params"]
                 self._eps[index] = _eps_as_held(group.get("eps"), parameters[0]) if parameters else _NAN
-            result.append((float(group.get("lr", _NAN)), self._eps[index], steps, moments))
+            result.append((_number(group.get("lr")), self._eps[index], steps, moments))
         return result
 
     def grown(self) -> list[torch.Tensor]:
@@ -158,6 +187,7 @@ class Watch:
         self._held: dict[int, _Held] = {}
         self._handles: list = []
         self._closed = False
+        self._failed = False
         for name, one in models:
             self.watch(one, name)
         for _, one in _named(optimizer, "optimizer"):
@@ -194,6 +224,7 @@ class Watch:
             self._handles.append(optimizer.register_step_pre_hook(self._before))
             self._handles.append(optimizer.register_step_post_hook(self._after))
 
+    @_beside_training
     def follow(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """Hold an optimizer where it has a parameter of the watched models."""
         if id(optimizer) in self._held or not self._live.running or os.getpid() != self._process:
@@ -207,6 +238,7 @@ class Watch:
         """That are followed."""
         return [held.optimizer for held in self._held.values()]
 
+    @_beside_training
     def _before(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         held = self._held.get(id(optimizer))
         if held is None or not self._live.running or os.getpid() != self._process:
@@ -215,6 +247,7 @@ class Watch:
             self._live.hold_more(held.number, fresh)
         self._live.before_step(held.number, held.groups(), True)
 
+    @_beside_training
     def _after(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         held = self._held.get(id(optimizer))
         if held is None or not self._live.running or os.getpid() != self._process:

@@ -43,7 +43,8 @@ std::vector<watch::GroupNumbers> groups_of(const nb::list& list) {
   for (const nb::handle item : list) {
     const auto tuple = nb::cast<nb::tuple>(item);
     watch::GroupNumbers numbers;
-    numbers.lr = nb::cast<double>(tuple[0]);
+    numbers.has_lr = !tuple[0].is_none();
+    if (numbers.has_lr) numbers.lr = nb::cast<double>(tuple[0]);
     numbers.eps = nb::cast<double>(tuple[1]);
     numbers.state_steps = nb::cast<double>(tuple[2]);
     for (const nb::handle moment : nb::cast<nb::list>(tuple[3])) {

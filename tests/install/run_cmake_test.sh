@@ -24,6 +24,7 @@ for component in core live; do
   cmake --build "$folder/build"
   (cd "$work" && "$folder/build/consumer") | tee "$folder.out"
   grep -qE 'NaN|Inf' "$folder.out" || fail "the program named no NaN or Inf"
+  ! grep -q "no line" "$folder.out" || fail "a call of the program has no line"
   ldd "$folder/build/consumer" > "$folder.libraries"
   ! grep -q "not found\|$root/build" "$folder.libraries" || { cat "$folder.libraries"; fail "wrong libraries"; }
 done

@@ -472,3 +472,99 @@ def test_dispatch_modes_of_the_program_see_only_its_own_ops(tracker):
     with tracker, Log():
         x.sqrt_()
     assert seen == ["aten.sqrt_.default"]
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda p: torch.optim.AdamW(p, lr=0.1), {"weight_decay": float("inf")}),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), {"momentum": float("inf")}),
+    ],
+    ids=["AdamW's decay", "SGD's momentum"],
+)
+def test_an_infinite_number_in_the_optimizers_arithmetic_is_no_inf_that_is_meant(tracker, make, change):
+    model = nn.Linear(3, 2)
+    optimizer = make(model.parameters())
+    with tracker:
+        tracker.watch(model, name="model")
+        for step in range(3):
+            if step == 1:
+                optimizer.param_groups[0].update(change)
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+    first = faults(tracker)[0]
+    assert (first.step, first.phase, first.mechanism) == (1, "optimizer", "nonfinite_hyperparameter")
+
+
+def test_a_sparse_optimizer_too(tracker):
+    model = nn.Embedding(6, 3, sparse=True)
+    optimizer = torch.optim.SparseAdam(model.parameters(), lr=float("inf"))
+    with tracker:
+        tracker.watch(model, name="model")
+        model(torch.tensor([1, 2])).square().sum().backward()
+        optimizer.step()
+    first = faults(tracker)[0]
+    assert (first.step, first.phase, first.mechanism) == (0, "optimizer", "nonfinite_hyperparameter")
+
+
+def test_an_infinite_weight_of_the_loss_is_a_number_in_the_call_and_no_data(tracker):
+    model = nn.Linear(3, 2)
+    with tracker:
+        tracker.watch(model, name="model")
+        loss = model(torch.randn(4, 3)).square().mean() * float("inf")
+        line = here(-1)
+        loss.backward()
+    first = faults(tracker)[0]
+    assert (first.op, first.phase, first.mechanism, first.line) == (
+        "aten::mul",
+        "forward",
+        "nonfinite_hyperparameter",
+        line,
+    )
+    assert [(o.name, o.value) for o in first.operands] == [("other", float("inf"))]
+
+
+def test_a_constant_that_an_op_writes_for_its_operands_is_that_ops(tracker):
+    x = torch.diag(torch.tensor([1.0, -1.0])).requires_grad_()
+    with tracker:
+        loss = torch.logdet(x)
+    origin = only_culprit(tracker, loss)
+    assert (origin.op, origin.inner_op, origin.mechanism) == (
+        "aten::logdet",
+        "aten::scalar_tensor",
+        "log_of_nonpositive",
+    )
+
+
+@pytest.mark.parametrize("on", ["result", "leaf", "node"])
+def test_an_op_in_a_hook_of_the_backward_is_named_itself_with_its_line(tracker, on):
+    x = torch.rand(3, requires_grad=True)
+
+    def divide(gradient):
+        return gradient / torch.zeros(())
+
+    def divide_all(gradients):
+        return tuple(gradient / torch.zeros(()) for gradient in gradients)
+
+    lines = {divide.__code__.co_firstlineno + 1, divide_all.__code__.co_firstlineno + 1}
+    with tracker:
+        y = torch.tanh(x)
+        if on == "node":
+            y.grad_fn.register_prehook(divide_all)
+        else:
+            (y if on == "result" else x).register_hook(divide)
+        y.sum().backward()
+    origin = only_culprit(tracker, x.grad)
+    assert (origin.op, origin.phase, origin.mechanism) == ("aten::div", "backward", "division_by_zero")
+    assert (origin.forward_op, origin.file) == (None, __file__)
+    assert origin.line in lines
+
+
+def test_a_gradient_that_the_engine_sums_to_shape_is_still_the_nodes(tracker):
+    x = torch.full((1,), 3e38, requires_grad=True)
+    with tracker:
+        y = x * torch.ones(4)
+        y.backward(torch.full((4,), 3e38))
+    origin = only_culprit(tracker, x.grad)
+    assert (origin.op, origin.forward_op) == ("MulBackward0", "aten::mul")

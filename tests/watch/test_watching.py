@@ -293,3 +293,66 @@ def test_compiled_graphs_are_the_same_in_number():
         return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
 
     assert graphs(True) == graphs(False) == (1, 0)
+
+
+class OddOptimizer(torch.optim.Optimizer):
+    """As people write them: what it keeps is its own affair."""
+
+    def __init__(self, parameters, rate, state):
+        super().__init__(parameters, {"lr": rate})
+        self.kept = state
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter] = self.kept
+            parameter.sub_(0.1 * parameter.grad)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "followed"])
+@pytest.mark.parametrize(
+    ("rate", "state"),
+    [
+        (lambda: 0.1, {}),
+        (0.1, torch.zeros(3)),
+        (0.1, [1, 2]),
+        (0.1, {"step": torch.zeros(3), "exp_avg_sq": "none yet"}),
+        (0.1, {"step": None}),
+    ],
+    ids=["callable rate", "tensor", "list", "odd entries", "no step"],
+)
+def test_an_optimizer_that_keeps_its_state_in_its_own_way_steps_as_without(rate, state, given):
+    model = nn.Linear(3, 2)
+    optimizer = OddOptimizer(model.parameters(), rate, state)
+    with ff.watch(model, optimizer if given else None) as run:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).pow(2).mean().backward()
+            optimizer.step()
+    assert len(run.run().rows) == 3
+    assert run.explain() == []
+
+
+def test_a_hook_that_fails_does_not_reach_the_training(capfd, monkeypatch):
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ff.watch(model, optimizer) as run:
+        monkeypatch.setattr(run._held[id(optimizer)], "groups", lambda: 1 / 0)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).pow(2).mean().backward()
+            optimizer.step()
+    assert capfd.readouterr().err.count("an optimizer is not followed: ZeroDivisionError") == 1
+
+
+def test_a_learning_rate_of_nan_is_the_hyperparameters_also_where_the_optimizer_makes_a_tensor_of_it():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.ASGD(model.parameters(), lr=0.1)
+    with ff.watch(model, optimizer) as run:
+        for step in range(4):
+            optimizer.param_groups[0]["lr"] = float("nan") if step == 2 else 0.1
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).pow(2).mean().backward()
+            optimizer.step()
+    first = run.explain()[0]
+    assert (first.cause, first.step) == ("hyperparameter", 2)

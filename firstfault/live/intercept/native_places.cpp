@@ -8,6 +8,7 @@
 
 #include <torch/csrc/profiler/unwind/unwind.h>
 
+#include "firstfault/live/intercept/per_thread.h"
 #include "firstfault/live/intercept/symbolize.h"
 
 namespace firstfault::intercept {
@@ -89,8 +90,10 @@ class NativePlaces final : public Places {
 std::unique_ptr<Places> make_native_places(bool stacks) { return std::make_unique<NativePlaces>(stacks); }
 
 std::vector<std::string>& module_scopes() {
-  thread_local std::vector<std::string> scopes;
-  return scopes;
+  struct Scopes {
+    std::vector<std::string> names;
+  };
+  return per_thread<Scopes>().names;
 }
 
 void set_module_paths(const std::vector<std::string>& names) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "firstfault/base/error.h"
+#include "firstfault/live/intercept/per_thread.h"
 
 namespace firstfault::intercept {
 namespace {
@@ -39,14 +40,7 @@ struct ThreadState {
   int inside = 0;
 };
 
-// Several times an op: by a pointer that needs no call to be found, where the object itself would.
-ThreadState& thread_state() {
-  [[gnu::tls_model("initial-exec")]] thread_local ThreadState* known = nullptr;
-  if (known) return *known;
-  thread_local ThreadState state;
-  known = &state;
-  return state;
-}
+ThreadState& thread_state() { return per_thread<ThreadState>(); }
 
 void switch_off(const char* reason) noexcept {
   Shared& s = shared();

@@ -135,11 +135,14 @@ std::vector<SourceFrame> symbolize(const std::vector<void*>& addresses) {
   for (const Address& one : located) {
     if (!by_library.count(one.library)) continue;
     const auto& frames = resolved[one.library];
+    // _start, the outermost, has no name where a program exports none.
+    const bool outermost = &one == &located.back() && frames && !frames->empty();
+    const bool entry = one.symbol == "_start" || (one.symbol.empty() && outermost);
     if (frames && frames->count(one.offset)) {
       for (const SourceFrame& frame : frames->at(one.offset)) {
         if (!is_foreign_source(frame.file)) stack.push_back(frame);
       }
-    } else if (one.symbol != "_start") {
+    } else if (!entry) {
       stack.push_back({"", 0, without_line(one, frames.has_value())});
     }
   }

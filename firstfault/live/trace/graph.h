@@ -42,6 +42,7 @@ struct Node {
   bool requires_grad = false;
   bool reads_gradient = false;       ///< of a watched parameter
   bool compiled = false;             ///< outside: it came out of a region of torch.compile
+  bool is_number = false;            ///< outside: an Inf among the arguments of the call, x * float("inf")
   bool nested = false;               ///< made inside another op that is judged by its own outputs
   bool writes_leaf = false;          ///< an optimizer's write to a tensor that requires a gradient
   bool noted = false;                ///< as an origin that reached none so far

@@ -15,6 +15,7 @@ Judgement judge(const intercept::OpTraits& op, const OutputFacts& facts) {
   if (has_nan) return begins;  // a NaN is never meant, not even when an intended Inf made it
   const bool constant = facts.scalar && std::isinf(*facts.scalar);
   if (constant && op.fills && !facts.writes_parameter) return meant;
+  if (constant && facts.in_optimizer) return begins;
   const bool passes = op.passes_inf || (op.mask_first && facts.only_first_argument);
   const bool new_sign = facts.bits & ~facts.intended_in;
   if (facts.intended_in && passes && (op.flips_inf || !new_sign)) return meant;

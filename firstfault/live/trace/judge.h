@@ -15,6 +15,7 @@ struct OutputFacts {
   bool only_first_argument = true;  ///< every bad operand is argument 0
   bool auxiliary = false;           ///< an output that holds Inf, or memory never written, in healthy steps
   bool writes_parameter = false;    ///< nobody means an Inf there
+  bool in_optimizer = false;        ///< nor one that a number in its arithmetic makes
   std::optional<double> scalar;     ///< a non-finite number among the arguments
 };
 

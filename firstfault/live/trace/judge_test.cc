@@ -50,6 +50,15 @@ TEST(Judge, AnInfFilledIntoAParameterIsNotMeant) {
   EXPECT_EQ(judge(op(false, false, true), f), kBegins);
 }
 
+TEST(Judge, AnInfiniteNumberInTheOptimizersArithmeticIsNotMeant) {
+  OutputFacts f = facts(kPosInf, 0, kPosInf);
+  f.scalar = kInf;
+  EXPECT_EQ(judge(op(true), f), kMeant) << "x + inf may be a mask";
+  f.in_optimizer = true;
+  EXPECT_EQ(judge(op(true), f), kBegins);
+  EXPECT_EQ(judge(op(true, false, true), f), kMeant) << "state that begins at Inf";
+}
+
 TEST(Judge, AFillWithNanIsNeverMeant) {
   OutputFacts f = facts(kNaN);
   f.scalar = std::nan("");

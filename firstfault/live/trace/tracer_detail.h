@@ -63,6 +63,8 @@ const at::Tensor* first_tensor(const intercept::Frame& frame, const at::RecordFu
 torch::autograd::Node* node_of(const at::Tensor& tensor, bool mutates);
 /// The innermost node that is open on this thread runs code of the program's own: a custom autograd.Function's.
 bool in_custom_node();
+/// The op that is ending runs in a hook of the program's, which the engine calls before a node or after it.
+bool in_hook(const intercept::Frame& frame);
 std::string node_name(const char* record_name);
 
 }  // namespace firstfault::trace

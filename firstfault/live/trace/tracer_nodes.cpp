@@ -72,6 +72,9 @@ Tracer::Context Tracer::context(const Frame& frame) const {
       break;
     }
   }
+  if (context.around && in_hook(frame)) context.around = nullptr;
+  // A constant that the op around it writes for some of its operands: logdet's NaN.
+  if (frame.inputs.empty() && context.judged == frame.traits) context.judged = context.outer;
   return context;
 }
 
@@ -183,6 +186,7 @@ std::int32_t Tracer::add_outside(const at::Tensor& tensor, std::uint8_t bits, bo
   node.number = number;
   node.phase = phase_now();
   node.origin = true;
+  node.is_number = is_number(tensor);
   node.storage = StoragePin(tensor.storage());
   node.dtype = tensor.scalar_type();
   node.shape = tensor.sizes().vec();
@@ -284,6 +288,7 @@ std::int32_t Tracer::make_node(Frame& frame, const Output& output, intercept::Pl
   facts.bits = output.bits;
   facts.auxiliary = output.auxiliary;
   facts.writes_parameter = node.writes_leaf;
+  facts.in_optimizer = node.phase == Phase::optimizer;
   facts.scalar = nonfinite_scalar(frame);
   if (facts.scalar && !op.fills && read_out_.step == step_ && graph_.has(read_out_.node)) {
     node.inputs.push_back({read_out_.node, graph_[read_out_.node].bits, false, -1, -1});
@@ -330,7 +335,7 @@ void Tracer::keep_evidence(Node& node, Frame& frame, const Output& output) {
       operand.state = edge.intended ? OperandState::intended_inf : OperandState::bad;
     }
   }
-  found.in_backward = node.phase == Phase::backward;
+  found.in_backward = !node.backward_node.empty();
   found.op = found.in_backward ? node.backward_node : node.op->name;
   found.inner_op = node.inner->name;
   if (found.in_backward) found.inner_op = frame.traits->name;

@@ -7,6 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "firstfault/live/intercept/per_thread.h"
 #include "firstfault/live/measure/scan.h"
 #include "firstfault/live/trace/tracer_detail.h"
 
@@ -52,22 +53,36 @@ bool is_custom_node(const Frame& node) {
 }  // namespace
 
 ThreadNotes& notes() {
-  [[gnu::tls_model("initial-exec")]] thread_local ThreadNotes* known = nullptr;
-  if (!known) {
-    thread_local ThreadNotes state;
-    known = &state;
+  ThreadNotes& known = intercept::per_thread<ThreadNotes>();
+  if (const auto now = intercept::generation(); known.generation != now) {
+    known = ThreadNotes{};
+    known.generation = now;
   }
-  if (const auto now = intercept::generation(); known->generation != now) {
-    *known = ThreadNotes{};
-    known->generation = now;
-  }
-  return *known;
+  return known;
 }
 
 bool in_custom_node() {
   auto& stack = intercept::frames();
   for (int i = stack.depth() - 1; i >= 0; --i) {
     if (stack[i].type != Frame::Type::op) return stack[i].type == Frame::Type::node && is_custom_node(stack[i]);
+  }
+  return false;
+}
+
+// Before the node the engine itself runs no op; after it, it adds gradients up and fits them to shape and dtype.
+bool in_hook(const Frame& frame) {
+  static constexpr std::string_view engines_own[] = {"add", "sum", "to", "_to_copy", "copy", "clone", "view", "expand"};
+  auto& stack = intercept::frames();
+  const Frame* outermost = &frame;
+  for (int i = stack.depth() - 1; i >= 0; --i) {
+    if (stack[i].type == Frame::Type::op) {
+      outermost = &stack[i];
+      continue;
+    }
+    if (stack[i].type != Frame::Type::engine) return false;
+    const auto op = intercept::base_name(outermost->traits->name);
+    const bool own = std::find(std::begin(engines_own), std::end(engines_own), op) != std::end(engines_own);
+    return stack[i].sequence < 0 || !own;
   }
   return false;
 }

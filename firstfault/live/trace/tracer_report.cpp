@@ -1,5 +1,6 @@
 // From nodes of the graph to the plain values that the reading half explains and shows.
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "firstfault/live/measure/scan.h"
@@ -132,7 +133,7 @@ Tracer::Reported Tracer::describe(const Graph& graph, std::int32_t id) const {
   origin.forward_op = node.forward_op;
   origin.module = names_.module(node.module);
   if (node.module < 0 && node.phase != Phase::optimizer) origin.after_module = names_.module(node.after);
-  if (node.phase == Phase::backward) {
+  if (!node.backward_node.empty()) {
     origin.inner_op = node.inner ? node.inner->name : "";
   } else {
     origin.inner_op = unless_same(node.inner, origin.op);
@@ -143,10 +144,38 @@ Tracer::Reported Tracer::describe(const Graph& graph, std::int32_t id) const {
     origin.param = owner.named->name;
   }
   if (node.kind != Node::Kind::op || (node.phase == Phase::data && marks(node))) {
-    describe_outside(graph, node, origin);
+    if (!describe_number(graph, id, origin)) describe_outside(graph, node, origin);
     if (graph.has(node.reader) && !node.compiled) place = graph[node.reader].place;
   }
   return {std::move(origin), place, id};
+}
+
+// An Inf that the program wrote into the call of an op: the op is where it came in.
+bool Tracer::describe_number(const Graph& graph, std::int32_t id, Origin& origin) const {
+  const Node& node = graph[id];
+  if (!node.is_number || !graph.has(node.reader)) return false;
+  const Node& reader = graph[node.reader];
+  const auto edge =
+      std::find_if(reader.inputs.begin(), reader.inputs.end(), [&](const Edge& e) { return e.node == id; });
+  if (edge == reader.inputs.end() || !reader.inner || edge->argument < 0) return false;
+  OriginEvidence& evidence = origin.evidence;
+  origin.op = evidence.op = op_of(reader);
+  origin.inner_op = evidence.inner_op = unless_same(reader.inner, origin.op);
+  origin.outer_op = unless_same(reader.outer, origin.op);
+  origin.module = names_.module(reader.module);
+  origin.after_module = reader.module < 0 ? names_.module(reader.after) : "";
+  origin.phase = reader.phase;
+  evidence.shape = reader.shape;
+  evidence.dtype = evidence::dtype_name(reader.dtype);
+  Operand number;
+  number.name = reader.inner->arguments[edge->argument];
+  number.dtype = evidence::dtype_name(node.dtype);
+  number.is_scalar_argument = true;
+  number.state = OperandState::bad;
+  number.value =
+      node.bits & kPosInf ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+  evidence.operands = {std::move(number)};
+  return true;
 }
 
 // A tensor that was bad already: its role, and the op and module that read it first.

@@ -213,7 +213,7 @@ void Tracer::end_compute(Frame& frame, const at::RecordFunction& record) {
   if (bad) tell_enclosing_ops();
   // A bad value's place is always read off the live stack; only what a backward needs later may be a prediction.
   auto exact = intercept::kNowhere;
-  if (bad && (forward_phase || in_custom_node())) {
+  if (bad && (forward_phase || in_custom_node() || in_hook(frame))) {
     const auto owner = phase_now() == Phase::optimizer ? -1 : owner_of_parameters(frame);
     exact = places_->here(owner, /*with_stack=*/true);
   }

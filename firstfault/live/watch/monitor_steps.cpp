@@ -138,7 +138,7 @@ void Monitor::put_groups(std::int32_t optimizer, const std::vector<GroupNumbers>
     });
     if (index < 0) continue;
     Health health;
-    health.nonfinite = !is_unknown(group.lr) && !std::isfinite(group.lr);
+    health.nonfinite = group.has_lr && !std::isfinite(group.lr);
     health.lr = static_cast<float>(group.lr);
     health.eps = static_cast<float>(group.eps);
     health.state_steps = static_cast<float>(group.state_steps);

@@ -18,6 +18,7 @@ inline constexpr std::size_t kSample = 256;
 /// What a caller knows about one parameter group at the moment of a step.
 struct GroupNumbers {
   double lr = StepRow::kUnknown;
+  bool has_lr = false;                     ///< a NaN of its own is no unknown one
   double eps = StepRow::kUnknown;          ///< as the dtype of the state holds it
   double state_steps = StepRow::kUnknown;  ///< smallest `step` in the state of its parameters, 0: no state
   std::vector<at::Tensor> second_moments;  ///< exp_avg_sq of a few of its parameters

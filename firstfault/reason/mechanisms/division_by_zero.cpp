@@ -67,8 +67,26 @@ std::optional<Verdict> spread_of_one(const OriginEvidence& evidence) {
                  "use correction=0, or skip groups (a last batch) of one sample."};
 }
 
+/// A normalisation without an eps, of a group that does not vary (or, for an rms, is 0). Its squares did not overflow.
+std::optional<Verdict> norm_without_eps(const OriginEvidence& evidence) {
+  const std::string_view op = judged(evidence);
+  if (!one_of(op, {"native_layer_norm", "native_group_norm", "native_batch_norm", "_fused_rms_norm"}))
+    return std::nullopt;
+  const Operand* input = find(evidence, "input");
+  const auto eps = value_of(find(evidence, "eps"));
+  if (input == nullptr || !all_finite(evidence) || eps.value_or(1) != 0) return std::nullopt;
+  const double most = largest_magnitude(*input).value_or(INFINITY);
+  if (most * most * static_cast<double>(elements(input->shape)) > largest(evidence.dtype).value_or(0))
+    return std::nullopt;
+  const std::string what = op == "_fused_rms_norm" ? "0 throughout: it is divided by its rms, 0"
+                                                   : "of one value throughout: it is divided by its deviation, 0";
+  return Verdict{"op_domain", std::string(op) + " was given a group " + what + ", and eps is 0",
+                 "give the normalisation an eps above 0, such as 1e-5."};
+}
+
 std::optional<Verdict> judge(const OriginEvidence& evidence) {
   if (auto verdict = written_out(evidence)) return verdict;
+  if (auto verdict = norm_without_eps(evidence)) return verdict;
   if (auto verdict = mean_over_nothing(evidence)) return verdict;
   return spread_of_one(evidence);
 }
@@ -79,7 +97,8 @@ namespace list {
 extern const Mechanism division_by_zero;
 const Mechanism division_by_zero{
     .name = "division_by_zero",
-    .condition = "x/0 gives Inf, 0/0 NaN; a mean over no element; std or var of one sample",
+    .condition =
+        "x/0 gives Inf, 0/0 NaN; a mean over no element; std or var of one sample; a normalisation with an eps of 0",
     .cause = "op_domain; loss_definition for a mean over nothing, a count of 0, or std of one sample",
     .reading =
         "The denominator was 0 at the element. Where the element was not kept it follows from finite operands and "

@@ -69,5 +69,15 @@ TEST(DivisionByZero, IsSilentWhereTheDenominatorWasNotZero) {
   EXPECT_FALSE(ask(kName, forward("aten::mean", kNaN, {tensor("self", {})})));
 }
 
+TEST(DivisionByZero, KnowsANormalisationWithoutEps) {
+  const auto input = with_range(tensor("input", std::nullopt), 0.5, 1.5);
+  const auto verdict = ask(kName, forward("aten::native_layer_norm", kNaN, {input, scalar("eps", 0)}));
+  ASSERT_TRUE(verdict);
+  EXPECT_TRUE(contains(verdict->because, "eps is 0"));
+  EXPECT_FALSE(ask(kName, forward("aten::native_layer_norm", kNaN, {input, scalar("eps", 1e-5)})));
+  const auto large = with_range(tensor("input", std::nullopt), 0, 1e30);
+  EXPECT_FALSE(ask(kName, forward("aten::native_layer_norm", kNaN, {large, scalar("eps", 0)})));
+}
+
 }  // namespace
 }  // namespace firstfault::reason::hand_made

@@ -1,4 +1,6 @@
 // log at and below the edge of its domain.
+#include <algorithm>
+
 #include "firstfault/base/numbers.h"
 #include "firstfault/reason/mechanisms/mechanism.h"
 #include "firstfault/reason/mechanisms/reading.h"
@@ -64,8 +66,21 @@ std::optional<Verdict> logit(const OriginEvidence& evidence) {
                  "keep the logits and work with them, or give logit an eps."};
 }
 
+bool all_constant(const OriginEvidence& evidence) {
+  return std::all_of(evidence.operands.begin(), evidence.operands.end(),
+                     [](const Operand& operand) { return operand.is_scalar_argument; });
+}
+
+/// The NaN is a constant that logdet chooses where the determinant is negative.
+std::optional<Verdict> logdet(const OriginEvidence& evidence) {
+  if (evidence.first != kNaN || !all_constant(evidence)) return std::nullopt;
+  return Verdict{"op_domain", "logdet of a matrix with a negative determinant is NaN",
+                 "use slogdet, which gives sign and logarithm, or keep the matrix positive definite."};
+}
+
 std::optional<Verdict> judge(const OriginEvidence& evidence) {
   if (evidence.first == kFinite) return std::nullopt;
+  if (base_name(evidence.op) == "logdet") return logdet(evidence);
   if (judged(evidence) == "logit") return logit(evidence);
   for (const Log& log : kLogs) {
     if (log.op != judged(evidence)) continue;
@@ -82,7 +97,7 @@ namespace list {
 extern const Mechanism log_of_nonpositive;
 const Mechanism log_of_nonpositive{
     .name = "log_of_nonpositive",
-    .condition = "log, log2, log10, log1p (x <= -1), xlogy, logit: 0 gives Inf, below gives NaN",
+    .condition = "log, log2, log10, log1p (x <= -1), xlogy, logit, logdet: 0 gives Inf, below gives NaN",
     .cause = "op_domain",
     .reading =
         "log(0) = -Inf, log(x < 0) = NaN; the edge of log1p is -1; xlogy is read at its second operand; logit is "

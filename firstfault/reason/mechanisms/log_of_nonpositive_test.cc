@@ -61,5 +61,14 @@ TEST(LogOfNonpositive, IsSilentWhereTheEvidenceDoesNotCarryIt) {
   EXPECT_FALSE(ask(kName, forward("aten::exp", kNegInf, {tensor("self", 0)})));
 }
 
+TEST(LogOfNonpositive, KnowsTheNanThatLogdetWritesForANegativeDeterminant) {
+  auto evidence = forward("aten::logdet", kNaN, {scalar("s", NAN)});
+  evidence.inner_op = "aten::scalar_tensor";
+  const auto verdict = ask(kName, evidence);
+  ASSERT_TRUE(verdict);
+  EXPECT_TRUE(contains(verdict->because, "negative determinant"));
+  EXPECT_EQ(winner(evidence), kName);
+}
+
 }  // namespace
 }  // namespace firstfault::reason::hand_made

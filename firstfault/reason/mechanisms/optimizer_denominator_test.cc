@@ -24,9 +24,24 @@ TEST(OptimizerDenominator, ForeachToo) {
   EXPECT_FALSE(contains(verdict->because, "float16"));
 }
 
+TEST(OptimizerDenominator, ReadsTheEpsOfAFusedStep) {
+  const auto with_eps = [](double eps) {
+    return forward("aten::_fused_adamw_", kNaN, {tensor("self[0]", std::nullopt), scalar("eps", eps)});
+  };
+  EXPECT_EQ(winner(with_eps(0)), kName);
+  EXPECT_FALSE(ask(kName, with_eps(1e-8)));
+}
+
 TEST(OptimizerDenominator, IsSilentOnOtherDenominators) {
   EXPECT_FALSE(ask(kName, forward("aten::addcdiv_", kPosInf, {tensor("tensor2", 1e-8)})));
   EXPECT_FALSE(ask(kName, forward("aten::div_", kPosInf, {tensor("tensor2", 0)})));
+}
+
+TEST(OptimizerDenominator, LeavesADivisionThatMakesATensorToTheForward) {
+  const auto evidence =
+      forward("aten::addcdiv", kPosInf, {tensor("self", 1), tensor("tensor1", 1), tensor("tensor2", 0)});
+  EXPECT_FALSE(ask(kName, evidence));
+  EXPECT_EQ(winner(evidence), "division_by_zero");
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ constexpr double kGainOverflow = 10;
 constexpr double kAnswer = 20;       ///< rms of an activation or output in the first step over that of the inputs
 constexpr double kGrowing = 1.8;     ///< gain of every layer of a stack that multiplies the signal
 constexpr double kManyLayers = 1e3;  ///< output over input, where no single weight is far too large
+constexpr double kRecurrent = 1.2;   ///< gain of a weight that multiplies the signal in every time step
 constexpr double kOutsized = 5;      ///< gain of one weight over the median of all
 constexpr double kDiverged = 0.93;
 constexpr double kOverflow = 0.96;
@@ -132,11 +133,21 @@ Answer first_answer(const Reading& reading) {
   return answer;
 }
 
+/// The weight by which a recurrent layer multiplies its own state, by the names of torch.nn.
+std::optional<Weight> recurrent(const Reading& reading) {
+  for (const Weight& weight : initial_weights(reading))
+    if (weight.gain >= kRecurrent && reading.site(weight.site).name.find("weight_hh") != std::string::npos)
+      return weight;
+  return std::nullopt;
+}
+
 /// Weights of ordinary size give outputs of about the size of the inputs.
 std::optional<Hypothesis> huge_answers(const Reading& reading) {
   const Answer answer = first_answer(reading);
-  const auto weight = largest_gain(reading);
-  if (answer.over < kAnswer || !weight || weight->gain < kGrowing) return std::nullopt;
+  if (answer.over < kAnswer) return std::nullopt;
+  auto weight = largest_gain(reading);
+  if (weight && weight->gain < kGrowing) weight = answer.over >= kManyLayers ? recurrent(reading) : std::nullopt;
+  if (!weight) return std::nullopt;
   if (weight->gain < kGain && answer.over < kManyLayers) return std::nullopt;
   if (reading.harm().kind == Harm::Kind::fault && !reading.harm().grew) return std::nullopt;
   Hypothesis result;
@@ -188,7 +199,9 @@ std::string condition() {
          brief(kGain) + " / sqrt(fan-in) or more, and the run diverged from the start or its first loss was above " +
          brief(kLossTimes) + " ln(classes) with scores of rms above " + brief(kOutput) + "; or of " +
          brief(kGainOverflow) + " / sqrt(fan-in) and the first step overflowed; or an activation of the first step " +
-         brief(kAnswer) + " times the inputs; or a weight " + brief(kOutsized) +
+         brief(kAnswer) + " times the inputs (" + brief(kManyLayers) +
+         " times where a recurrent layer's own weight is all that is large, " + brief(kRecurrent) +
+         " / sqrt(fan-in)); or a weight " + brief(kOutsized) +
          " times the median of all and a loss that does not improve; or two weights in a row stay 0";
 }
 

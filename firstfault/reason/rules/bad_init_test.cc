@@ -65,6 +65,23 @@ TEST(BadInit, SeesASignalThatGrowsBeforeAnythingIsLearnt) {
   EXPECT_EQ(hypotheses(run).front().cause, "bad_init");
 }
 
+TEST(BadInit, SeesARecurrentWeightThatMultipliesTheSignalInEveryTimeStep) {
+  auto run = diverging(0, 5, 1000);
+  Site site = weight("model.rnn", {64, 64}, 0, SiteRole::parameter);
+  site.name = "model.rnn.weight_hh_l0";
+  add_site(run, site, [](std::int64_t) {
+    Health health = healthy(1.6 / 8);
+    health.update = 1e-3F;
+    return health;
+  });
+  const auto output = add_site(run, activation("model", "", -1), [](std::int64_t) { return healthy(1e7); });
+  const auto answer = ask("bad_init", run);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->param, "model.rnn.weight_hh_l0");
+  for (StepRow& row : run.rows) row.sites[static_cast<std::size_t>(output)].rms = 30;
+  EXPECT_FALSE(ask("bad_init", run));
+}
+
 TEST(BadInit, LooksThroughAHugeFirstStep) {
   auto run = with_head(diverging(0, 5, 1000), 0.03);
   for (StepRow& row : run.rows) {

@@ -1,5 +1,4 @@
-// The gradient grows from layer to layer, or from time step to time step, on its way back; the parameters had been
-// calm.
+// The gradient grows from layer to layer on its way back; the parameters had been calm.
 #include <algorithm>
 #include <cmath>
 

@@ -10,6 +10,7 @@ namespace {
 constexpr double kZeroDivisor = 0.91;
 constexpr double kNumber = 0.92;
 constexpr double kRate = 0.9;
+constexpr double kRateOfOutside = 0.96;
 
 /// A temperature, a scale, a count that the program passes as a Python number: it was 0.
 std::optional<Hypothesis> divided_by_setting(const Reading& reading) {
@@ -36,16 +37,22 @@ std::optional<Hypothesis> number_in_arithmetic(const Reading& reading) {
   return result;
 }
 
+/// A tensor that an optimizer made of its learning rate: its value was there before any op.
+bool held_outside(const Origin& origin) {
+  return origin.mechanism == "bad_input" && origin.evidence.role == TensorRole::outside;
+}
+
 /// Without the op: the learning rate itself is not finite.
 std::optional<Hypothesis> rate(const Reading& reading) {
   const Harm& harm = reading.harm();
-  if (harm.kind != Harm::Kind::fault || harm.origin != nullptr) return std::nullopt;
+  const bool held = harm.origin != nullptr && held_outside(*harm.origin);
+  if (harm.kind != Harm::Kind::fault || (harm.origin != nullptr && !held)) return std::nullopt;
   for (const std::int32_t site : reading.sites(SiteRole::optimizer)) {
     const Health* health = reading.health(harm.step, site);
     if (health == nullptr || !(std::isinf(health->lr) || health->nonfinite > 0)) continue;
     Hypothesis result;
     result.cause = "hyperparameter";
-    result.confidence = kRate;
+    result.confidence = held ? kRateOfOutside : kRate;
     result.step = harm.step;
     result.phase = "optimizer";
     result.description = "The optimizer's learning rate was not finite in step " + std::to_string(harm.step) + ".";

@@ -31,6 +31,18 @@ TEST(Hyperparameter, IsSilentAboutAScheduleThatEndsAtZero) {
   EXPECT_FALSE(ask("hyperparameter", run));
 }
 
+TEST(Hyperparameter, ALearningRateThatIsNotFiniteGoesBeforeTheTensorMadeOfIt) {
+  auto run = learning(40);
+  add_fault(run, 20, "bad_input", "data_nonfinite").evidence.role = TensorRole::outside;
+  EXPECT_EQ(hypotheses(run).front().cause, "data_nonfinite");
+  add_site(run, {SiteRole::optimizer, "", "group 0", "", "", {}, -1}, [](std::int64_t step) {
+    Health health = healthy(1);
+    health.nonfinite = step == 20 ? 1 : 0;
+    return health;
+  });
+  EXPECT_EQ(hypotheses(run).front().cause, "hyperparameter");
+}
+
 TEST(Hyperparameter, NamesANumberOfTheProgramInTheArithmetic) {
   auto run = learning(40);
   Origin& origin = add_fault(run, 20, "bad_input", "data_nonfinite");

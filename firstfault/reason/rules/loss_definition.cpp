@@ -1,6 +1,8 @@
 // The loss is not what was meant: a mean over nothing, shapes that broadcast, raw scores as log-probabilities.
+#include <algorithm>
 #include <cmath>
 
+#include "firstfault/reason/mechanisms/reading.h"
 #include "firstfault/reason/rules/observed.h"
 #include "firstfault/reason/rules/rule.h"
 
@@ -9,6 +11,7 @@ namespace {
 
 constexpr double kBroadcast = 0.93;
 constexpr double kRawScores = 0.95;
+constexpr double kMaskRead = 0.6;
 constexpr std::int64_t kSteps = 2;  ///< one odd batch is no definition
 
 Hypothesis about(const Reading& reading, const Fact& fact, double confidence) {
@@ -55,14 +58,35 @@ std::optional<Hypothesis> raw_scores(const Reading& reading) {
   return result;
 }
 
+/// Nothing was computed wrongly: the loss adds up elements that a mask has set to Inf.
+std::optional<Hypothesis> mask_read(const Reading& reading) {
+  const Origin* origin = reading.culprit();
+  if (origin == nullptr || !origin->mechanism.empty() || origin->phase != Phase::forward || origin->sink != "loss")
+    return std::nullopt;
+  const auto& operands = origin->evidence.operands;
+  const auto in_state = [&](OperandState state) {
+    return std::any_of(operands.begin(), operands.end(), [&](const Operand& one) { return one.state == state; });
+  };
+  if (!is_inf(origin->evidence.first) || !in_state(OperandState::intended_inf) || in_state(OperandState::bad))
+    return std::nullopt;
+  Hypothesis result = reading.about_culprit(*origin, kMaskRead);
+  result.cause = "loss_definition";
+  result.description += " The loss reads elements that were masked, such as a target class that a mask forbids.";
+  result.advice = "leave masked elements out of the loss, or mask with a large finite number.";
+  return result;
+}
+
 std::optional<Hypothesis> judge(const Reading& reading) {
   if (auto known = observed(reading, "loss_definition")) return known;
+  if (auto known = mask_read(reading)) return known;
   if (auto known = raw_scores(reading)) return known;
   return broadcast(reading);
 }
 
 std::string condition() {
-  return "a mean over no element, or every target ignored (mechanisms division_by_zero, all_targets_ignored); or, in " +
+  return "a mean over no element, or every target ignored (mechanisms division_by_zero, all_targets_ignored); or a "
+         "loss "
+         "that adds up a mask's Inf; or, in " +
          std::to_string(kSteps) +
          " steps or more: prediction and target broadcast against each other, or nll_loss reads values above 0";
 }

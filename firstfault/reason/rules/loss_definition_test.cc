@@ -32,6 +32,23 @@ TEST(LossDefinition, IsTheCauseOfTheDivergenceThatRawScoresEndIn) {
   EXPECT_NE(answers.front().description.find("4.2"), std::string::npos);
 }
 
+TEST(LossDefinition, SpeaksForALossThatReadsWhatAMaskHasSetToInf) {
+  auto run = learning(40);
+  Origin& origin = add_fault(run, 20, "", "");
+  origin.op = "aten::nll_loss_forward";
+  origin.evidence.first = kPosInf;
+  Operand scores;
+  scores.name = "self";
+  scores.state = OperandState::intended_inf;
+  origin.evidence.operands.push_back(scores);
+  const auto answers = hypotheses(run);
+  ASSERT_FALSE(answers.empty());
+  EXPECT_EQ(answers.front().cause, "loss_definition");
+  EXPECT_LT(answers.front().confidence, 0.9);
+  run.origins.front().evidence.operands.front().state = OperandState::bad;
+  EXPECT_FALSE(ask("loss_definition", run));
+}
+
 TEST(LossDefinition, IsSilentAboutOneOddBatchAndAboutNegativeLosses) {
   auto run = learning(40);
   for (StepRow& row : run.rows) row.loss -= 2;

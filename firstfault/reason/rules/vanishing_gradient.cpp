@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "firstfault/reason/rules/harm.h"
 #include "firstfault/reason/rules/rule.h"
 
 namespace firstfault::reason {
@@ -44,6 +45,12 @@ std::vector<Depth> with_gradient(std::vector<Depth> depths) {
   return depths;
 }
 
+/// Steps that moved the parameters by much of themselves: a gradient that vanishes only after them is their effect.
+bool thrown_before(const Reading& reading) {
+  const auto moved = values_of(reading.series(&StepRow::update_ratio));
+  return std::any_of(moved.begin(), moved.end(), [](double ratio) { return ratio >= kUnstableRatio; });
+}
+
 bool vanishes(const std::vector<Depth>& depths, const Growth& growth) {
   return growth.layers >= kLayers && growth.lambda <= kLambda && growth.total < kTotal &&
          depths.front().norm < kFirst && depths.front().norm > 0 && growth.smooth >= kSmooth;
@@ -61,6 +68,7 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   const bool at_once = vanishes(early, reading.growth_by_depth(early));
   const bool to_the_end = vanishes(newest, reading.growth_by_depth(newest));
   if (!at_once && !(to_the_end && reading.learning() != Learning::improves)) return std::nullopt;
+  if (!at_once && thrown_before(reading)) return std::nullopt;
   const auto& late = to_the_end ? newest : early;
   const Growth growth = reading.growth_by_depth(late);
   const Site& site = reading.site(late.front().site);
@@ -90,7 +98,10 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 std::string condition() {
   return "over " + std::to_string(kLayers) + " layers or more the gradient norm falls by a factor of " +
          brief(kLambda) + " per layer or faster, to less than " + brief(kTotal) +
-         " of the last layer's and less than " + brief(kFirst) + ", and the loss does not improve";
+         " of the last layer's and less than " + brief(kFirst) +
+         ", and the loss does not improve; from the first steps on, or after steps that all moved the parameters by "
+         "less than " +
+         brief(kUnstableRatio) + " of themselves";
 }
 
 }  // namespace

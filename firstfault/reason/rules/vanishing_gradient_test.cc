@@ -34,6 +34,16 @@ TEST(VanishingGradient, IsSilentWhereTheNetworkLearns) {
   EXPECT_FALSE(ask("vanishing_gradient", deep(learning(60), 10, 0.25)));
 }
 
+TEST(VanishingGradient, IsAnEffectWhereLargeStepsCameFirst) {
+  auto run = deep(flat(60), 10, 0.25);
+  for (StepRow& row : run.rows)
+    for (std::size_t i = 0; i < run.sites.size(); ++i)
+      if (row.step < 20 && run.sites[i].role == SiteRole::gradient) row.sites[i].rms = 0.01F;
+  EXPECT_TRUE(ask("vanishing_gradient", run));
+  run.rows[1].update_ratio = 0.2;
+  EXPECT_FALSE(ask("vanishing_gradient", run));
+}
+
 TEST(VanishingGradient, IsSilentAboutAFewLayersAndAboutEvenGradients) {
   EXPECT_FALSE(ask("vanishing_gradient", deep(flat(60), 3, 0.01)));
   EXPECT_FALSE(ask("vanishing_gradient", deep(flat(60), 12, 0.95)));
