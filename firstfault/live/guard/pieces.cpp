@@ -20,6 +20,9 @@ Parallel openmp_parallel() {
   return found;
 }
 
+// The runtime's barriers, in a form that the thread sanitizer sees.
+std::atomic<unsigned> order{0};
+
 struct Shared {
   const std::function<void(std::size_t)>& work;
   std::size_t count;
@@ -37,7 +40,14 @@ void for_each_piece(std::size_t count, const std::function<void(std::size_t)>& w
   const auto threads = std::min(count, static_cast<std::size_t>(at::get_num_threads()));
   const auto parallel = threads > 1 && !at::in_parallel_region() ? openmp_parallel() : nullptr;
   if (!parallel) return shared.run();
-  parallel([](void* data) { static_cast<Shared*>(data)->run(); }, &shared, static_cast<unsigned>(threads), 0);
+  order.fetch_add(1, std::memory_order_release);
+  const auto run = [](void* data) {
+    order.load(std::memory_order_acquire);
+    static_cast<Shared*>(data)->run();
+    order.fetch_add(1, std::memory_order_release);
+  };
+  parallel(run, &shared, static_cast<unsigned>(threads), 0);
+  order.load(std::memory_order_acquire);
 }
 
 }  // namespace firstfault::guard
