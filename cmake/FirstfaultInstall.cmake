@@ -17,7 +17,7 @@ function(firstfault_install name)
   endforeach()
 endfunction()
 
-firstfault_install(core base events detect record reason present)
+firstfault_install(core base events detect guard record reason present)
 if(FIRSTFAULT_BUILD_LIVE)
   firstfault_install(live live)
 endif()

@@ -7,7 +7,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -16,6 +15,8 @@
 
 #include "firstfault/base/error.h"
 #include "firstfault/base/names.h"
+#include "firstfault/guard/limits.h"
+#include "firstfault/guard/looked_into.h"
 #include "firstfault/guard/snapshot_schedule.h"
 #include "firstfault/live/guard/batch_memory.h"
 #include "firstfault/live/guard/experiments.h"
@@ -32,9 +33,6 @@ using guard::Action;
 using guard::Finding;
 using guard::Kind;
 
-constexpr std::size_t kMostSnapshots = 16;
-constexpr std::int64_t kMostClips = 4096;
-
 struct Snapshot {
   std::int64_t step = 0;
   OptimizerCopy optimizer;
@@ -50,14 +48,10 @@ struct Fault {
   Finding finding;
   bool written = false;
   std::vector<Origin> origins;
-};
 
-// What makes two faulty steps the same one for experiments.
-std::string what_began(const Fault& fault) {
-  if (fault.origins.empty()) return std::string(name_of(fault.finding.kind));
-  const Origin& origin = fault.origins.front();
-  return origin.op + '\n' + origin.module + '\n' + origin.mechanism;
-}
+  std::string_view kind() const { return name_of(finding.kind); }
+  const Origin* origin() const { return origins.empty() ? nullptr : &origins.front(); }
+};
 
 GuardClip clip_of(const GuardOptions& options) {
   GuardClip clip;
@@ -107,7 +101,7 @@ struct Guard::State final : guard::ReplayProgram {
   std::int64_t clips = 0, step = 0;
   OnReplay on_replay;
   guard::BatchMemory memory;
-  std::set<std::string> looked_into;  // what began the faulty steps that experiments were made on
+  guard::LookedInto looked_into;
 
   // Of the step that is being made.
   const Call* call = nullptr;
@@ -127,7 +121,8 @@ struct Guard::State final : guard::ReplayProgram {
         check(clip_of(options), options.spike),
         policy({options.on_fault, options.max_consecutive_skips, options.after_skips, options.max_rollbacks}),
         held(parameters_of(o)),
-        buffers(m.buffers()) {
+        buffers(m.buffers()),
+        looked_into(options.experiments, options.replays) {
     std::map<const c10::TensorImpl*, std::string> known;
     for (const auto& item : m.named_parameters()) known[item.value().unsafeGetTensorImpl()] = "model." + item.key();
     for (std::size_t i = 0; i < held.size(); ++i) {
@@ -186,7 +181,6 @@ struct Guard::State final : guard::ReplayProgram {
   void look_at_batch(const guard::BatchTensors& batch);
   void replay(Fault& fault, const at::Tensor& loss);
   void find_origin(Fault& fault);
-  bool wants_experiments(const Fault& fault) const;
   std::vector<guard::OwnChange> own_changes(const Fault& fault);
   void look_into(Fault& fault, guard::Replayer& replayer, const guard::ReplayResult& result);
   void apply(Fault& fault);
@@ -226,7 +220,7 @@ guard::StepCheck::Answer Guard::State::look(const at::Tensor& loss) {
 void Guard::State::note_clip(const guard::StepCheck::Answer& answer) {
   if (!answer.clip || !clips_anything()) return;
   auto action = watch.measured(*answer.clip);
-  if (action && clips++ < kMostClips) actions.push_back(std::move(*action));
+  if (action && clips++ < guard::kMostClips) actions.push_back(std::move(*action));
 }
 
 // What the scaler's own check finds it skips by itself.
@@ -295,13 +289,6 @@ void Guard::State::look_at_batch(const guard::BatchTensors& batch) {
   began.batch_intact = !writes_batch;
 }
 
-// The first faulty step, and later ones that began elsewhere. A spike is finite: there is nothing to cure.
-bool Guard::State::wants_experiments(const Fault& fault) const {
-  constexpr std::size_t kMostSteps = 4;
-  return options.experiments && fault.finding.kind != Kind::spike && looked_into.size() < kMostSteps &&
-         !looked_into.count(what_began(fault));
-}
-
 std::vector<guard::OwnChange> Guard::State::own_changes(const Fault& fault) {
   std::vector<guard::OwnChange> own;
   const auto older =
@@ -327,7 +314,6 @@ std::vector<guard::OwnChange> Guard::State::own_changes(const Fault& fault) {
 
 void Guard::State::look_into(Fault& fault, guard::Replayer& replayer, const guard::ReplayResult& result) {
   const bool known = !fault.origins.empty();
-  looked_into.insert(what_began(fault));
   const Run recorded = watch.run();
   guard::Circumstances given;
   given.step = fault.step;
@@ -349,11 +335,12 @@ void Guard::State::look_into(Fault& fault, guard::Replayer& replayer, const guar
   }
   // A hyperparameter was refused before it could do harm: then there is nothing to cure.
   if (fault.finding.kind == Kind::hyperparameter && done.exactness.failed == 0) done.made.clear();
+  looked_into.add(fault.kind(), fault.origin());
   watch.learned(fault.step, known ? std::vector<Origin>() : fault.origins, done.made);
 }
 
 void Guard::State::replay(Fault& fault, const at::Tensor& loss) {
-  const bool tries = wants_experiments(fault);
+  const bool tries = looked_into.wants(fault.kind(), fault.origin());
   const bool wanted = on_replay || tries || (options.replays > 0 && fault.origins.empty());
   if (!wanted || options.on_fault == OnFault::warn || (fault.written && !copy)) return;
   const bool write = fault.written || fault.finding.kind == Kind::hyperparameter;
@@ -380,9 +367,8 @@ void Guard::State::replay(Fault& fault, const at::Tensor& loss) {
 }
 
 const Snapshot* Guard::State::usable() const {
-  if (snapshots.empty()) return nullptr;
-  // One that was gone back to already and led to the same place is given up where there is an older one.
-  return policy.rollbacks() > 0 && snapshots.size() > 1 ? &snapshots[snapshots.size() - 2] : &snapshots.back();
+  const auto index = policy.snapshot_to_use(snapshots.size());
+  return index ? &snapshots[*index] : nullptr;
 }
 
 std::int64_t Guard::State::roll_back(const Snapshot& snapshot) {
@@ -406,49 +392,43 @@ void Guard::State::take_snapshot() {
   }
   snapshots.push_back({step, OptimizerCopy(optimizer), guard::Copies(std::move(rest)), guard::RandomState::now(),
                        options.save ? options.save() : nullptr});
-  const auto too_much = [&] {
-    std::int64_t bytes = 0;
-    for (const Snapshot& one : snapshots) bytes += one.bytes();
-    return snapshots.size() > kMostSnapshots || bytes > options.snapshot_bytes;
+  const auto held_now = [&] {
+    std::vector<guard::HeldSnapshot> all;
+    for (const Snapshot& one : snapshots) all.push_back({one.step, one.bytes()});
+    return all;
   };
-  while (snapshots.size() > 1 && too_much()) {
-    std::vector<std::int64_t> steps;
-    for (const Snapshot& one : snapshots) steps.push_back(one.step);
-    snapshots.erase(snapshots.begin() + static_cast<std::ptrdiff_t>(guard::snapshot_to_drop(steps, step)));
+  while (const auto drop = guard::snapshot_to_drop(held_now(), step, options.snapshot_bytes)) {
+    snapshots.erase(snapshots.begin() + static_cast<std::ptrdiff_t>(*drop));
   }
-  if (too_much()) snapshots.clear();  // one alone is larger than the cap
 }
 
 void Guard::State::apply(Fault& fault) {
   const Snapshot* back = usable();
-  const Action action = policy.faulty({fault.written, copy.has_value(), back != nullptr, back ? step - back->step : 0});
+  const guard::Situation situation{fault.written, copy.has_value(), back != nullptr, back ? step - back->step : 0};
+  const guard::Measure measure = policy.faulty(situation);
   GuardAction done;
   done.step = fault.step;
-  done.fault = name_of(fault.finding.kind);
+  done.fault = fault.kind();
   done.reason = fault.finding.reason;
+  done.undone = measure.undone;
   constexpr GuardAction::Kind kinds[] = {GuardAction::Kind::clip, GuardAction::Kind::skip, GuardAction::Kind::rollback,
                                          GuardAction::Kind::warn, GuardAction::Kind::stop};
-  done.kind = kinds[static_cast<int>(action)];
-  const bool from_snapshot = action == Action::rollback || (fault.written && action != Action::warn && !copy && back);
-  if (from_snapshot) {
+  done.kind = kinds[static_cast<int>(measure.action)];
+  if (measure.goes_back) {
     done.snapshot = back->step;
     done.lost = roll_back(*back);
-  } else if (action != Action::warn) {
+  } else if (measure.action != Action::warn) {
     if (fault.written && copy) copy->restore();
     buffers.restore();
-  }
-  if (fault.written && action != Action::warn) done.undone = from_snapshot ? "snapshot" : copy ? "copy" : "";
-  if (action == Action::warn) {
+  } else {
     std::fprintf(stderr, "firstfault: step %lld: %s; the step was made all the same\n",
                  static_cast<long long>(fault.step), printable(done.reason).c_str());
   }
   watch.acted(done);
   actions.push_back(std::move(done));
-  if (action != Action::stop) return;
-  std::string what = "step " + std::to_string(fault.step) + ": " + fault.finding.reason;
-  if (policy.skips_in_a_row() > 0) {
-    what += ", after " + std::to_string(policy.skips_in_a_row()) + " steps in a row were skipped";
-  }
+  if (measure.action != Action::stop) return;
+  const std::string what =
+      "step " + std::to_string(fault.step) + ": " + fault.finding.reason + policy.why_stopped(situation);
   ++step;
   throw TrainingFault(what, std::move(fault.origins), watch.explain());
 }
@@ -475,7 +455,7 @@ at::Tensor Guard::make_step(const guard::BatchTensors& batch, const Call& call) 
   fault.finding = state.make(batch, loss, fault.written);
   if (!fault.finding.faulty()) {
     state.left_over.end(state.held);
-    state.memory.remember(batch);
+    if (state.looked_into.any()) state.memory.remember(batch);
     state.policy.healthy();
     if (++state.step % state.options.snapshot_every == 0) state.take_snapshot();
     return loss;

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _LOW = ("torch.float16", "torch.bfloat16")
 _QUIET = 2.0  # seconds, before progress is shown
-_MOST_STEPS = 4  # faulty steps of a run that are looked into
 
 # (name, what is changed, begin, end, whether begin writes parameters)
 _Own = tuple[str, str, "Callable[[], None]", "Callable[[], None] | None", bool]
@@ -31,8 +30,9 @@ _Own = tuple[str, str, "Callable[[], None]", "Callable[[], None] | None", bool]
 class Laboratory:
     """What a guard needs for experiments: what earlier batches were like, and which steps were looked into."""
 
-    def __init__(self, guard: Guard, max_replays: int, max_seconds: float) -> None:
+    def __init__(self, guard: Guard, looked_into: Any, max_replays: int, max_seconds: float) -> None:
         self.guard = guard
+        self._looked_into = looked_into
         self.max_replays, self.max_seconds = int(max_replays), float(max_seconds)
         self.memory = _module().BatchMemory()
         # Hyperparameters as they are at the start, by number of the optimizer.
@@ -40,21 +40,14 @@ class Laboratory:
             held.number: [dict(group, params=None) for group in held.optimizer.param_groups]
             for held in guard._held.values()
         }
-        self._seen: set[tuple] = set()
 
     def remember(self, tensors: list[torch.Tensor]) -> None:
         """The batch of a step in which nothing was wrong."""
-        self.memory.remember(tensors)
+        if self._looked_into.any():
+            self.memory.remember(tensors)
 
     def wants(self, fault: Fault) -> bool:
-        """The first faulty step, and later ones that began elsewhere. A spike is finite: there is nothing to cure."""
-        if fault.kind == "spike" or len(self._seen) >= _MOST_STEPS:
-            return False
-        return self._what(fault) not in self._seen
-
-    def _what(self, fault: Fault) -> tuple:
-        origin = self.guard._origin_of(fault)
-        return (fault.kind,) if origin is None else (origin.op, origin.module, origin.mechanism)
+        return self._looked_into.wants(fault.kind, self.guard._origin_of(fault))
 
     def look_into(self, fault: Fault, replayer: Replayer) -> None:
         """Run the step again, unchanged and then with one thing changed each; tell the watch what came of it."""
@@ -73,7 +66,7 @@ class Laboratory:
         if fault.kind != "hyperparameter" or done.exactness.failed:  # it was refused before it could do harm
             fault.experiments = list(done.made)
         guard.watch._live.learned(fault.watch_step, fault.origins if known is None else [], fault.experiments)
-        self._seen.add(self._what(fault))
+        self._looked_into.add(fault.kind, guard._origin_of(fault))
 
     def _own_changes(self, fault: Fault, replayer: Replayer) -> list[_Own]:
         own: list[_Own] = []

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from firstfault._core import GuardAction, Hypothesis, Origin, Run
 
 _POLICIES = ("raise", "skip", "rollback", "warn")
-_MOST_SNAPSHOTS = 16
-_MOST_CLIPS = 4096  # kept one by one; all are counted in the facts of the run
 _NAN = float("nan")
 
 
@@ -182,7 +180,8 @@ class Guard:
         self._handles: list = []
         self._own_hooks: dict[int, tuple] = {}
         self._repair_before_step: Callable[[Guarded], None] | None = None  # of an experiment
-        self._laboratory = Laboratory(self, max_replays, max_seconds) if experiments and replays else None
+        looked_into = live.LookedInto(bool(experiments), self._replays)
+        self._laboratory = Laboratory(self, looked_into, max_replays, max_seconds)
         #: Called with a :class:`Replayer` for each faulty step of ``step()``, before the policy.
         self.on_replay: Callable[[Replayer], None] | None = None
         self._clips_kept = 0
@@ -441,7 +440,7 @@ class Guard:
             return True
         if clip is not None and self._clips:
             action = self.watch._live.measured(clip)
-            if action is not None and self._clips_kept < _MOST_CLIPS:
+            if action is not None and self._clips_kept < _module().MOST_CLIPS:
                 self._clips_kept += 1
                 self.actions.append(action)
         return False
@@ -563,7 +562,7 @@ class Guard:
 
     def _handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
         try:
-            looks = self._laboratory is not None and self._laboratory.wants(fault)
+            looks = self._laboratory.wants(fault)
             unknown = not looks and self._replays > 0 and self._origin_of(fault) is None
             replayer = self.replayer(fault, call) if looks or unknown or self.on_replay is not None else None
             if replayer is not None:
@@ -604,28 +603,20 @@ class Guard:
         held = fault.held
         copy = held.copy if held is not None else None
         usable = self._usable_snapshot()
-        fault.action = self._policy.faulty(
-            fault.written, copy is not None, usable is not None, 0 if usable is None else self._step - usable.step
-        )
-        lost = 0
-        if fault.action == "warn":
+        would_lose = None if usable is None else self._step - usable.step
+        fault.action, goes_back, undone, why = self._policy.faulty(fault.written, copy is not None, would_lose)
+        lost, snapshot = 0, -1
+        if goes_back:
+            lost, snapshot = self._roll_back(usable), usable.step
+        elif fault.action == "warn":
             self._warn(f"step {fault.step}: {fault.reason}; the step was made all the same")
-        elif fault.action == "rollback":
-            lost = self._roll_back(usable)
-        elif fault.written:
-            if copy is not None:
+        else:
+            if fault.written and copy is not None:
                 copy.restore()
-            elif usable is not None:
-                lost = self._roll_back(usable)
-        if fault.action in ("skip", "stop") and not lost and self._buffers is not None:
-            self._buffer_slots.restore()
-            self._buffers.restore()
-        undone = ""
-        if fault.written and fault.action != "warn":
-            undone = "snapshot" if copy is None or fault.action == "rollback" else "copy"
-        went_back = fault.action == "rollback" or (undone == "snapshot" and usable is not None)
+            if self._buffers is not None:
+                self._buffer_slots.restore()
+                self._buffers.restore()
         step = fault.watch_step if self.watch.running else fault.step
-        snapshot = usable.step if went_back else -1
         action = step, fault.action, fault.kind, fault.reason, undone, snapshot, lost
         self.actions.append(self.watch._live.acted(action))
         if held is not None:
@@ -633,16 +624,7 @@ class Guard:
         self._began = None
         self._step += 1
         if fault.action == "stop":
-            raise TrainingFault(self, fault, self._why_stopped(fault))
-
-    def _why_stopped(self, fault: Fault) -> str:
-        if self._on_fault == "raise":
-            return ""
-        if self._policy.skips_in_a_row:
-            return f", after {self._policy.skips_in_a_row} steps in a row were skipped"
-        if self._policy.rollbacks:
-            return f", after {self._policy.rollbacks} rollbacks that led to the same place"
-        return ", and there is no snapshot to roll back to" if fault.written or self._on_fault == "rollback" else ""
+            raise TrainingFault(self, fault, why)
 
     def _warn(self, text: str) -> None:
         if len(self._said) < 10 and text not in self._said:
@@ -660,12 +642,8 @@ class Guard:
     # -- snapshots
 
     def _usable_snapshot(self) -> Snapshot | None:
-        if not self._snapshots:
-            return None
-        # One that was gone back to already and led to the same place is given up where there is an older one.
-        if self._policy.rollbacks and len(self._snapshots) > 1:
-            return self._snapshots[-2]
-        return self._snapshots[-1]
+        index = self._policy.snapshot_to_use(len(self._snapshots))
+        return None if index is None else self._snapshots[index]
 
     def _roll_back(self, snapshot: Snapshot) -> int:
         del self._snapshots[self._snapshots.index(snapshot) + 1 :]
@@ -675,13 +653,13 @@ class Guard:
 
     def _take_snapshot(self) -> None:
         self._snapshots.append(Snapshot(self._step, self._parts))
-        while len(self._snapshots) > 1 and (
-            len(self._snapshots) > _MOST_SNAPSHOTS or sum(one.bytes for one in self._snapshots) > self._snapshot_bytes
-        ):
-            steps = [one.step for one in self._snapshots]
-            del self._snapshots[_module().snapshot_to_drop(steps, self._step)]
-        if self._snapshots[0].bytes > self._snapshot_bytes:
-            self._snapshots.clear()
+        while True:
+            held = [(one.step, one.bytes) for one in self._snapshots]
+            drop = _module().snapshot_to_drop(held, self._step, self._snapshot_bytes)
+            if drop is None:
+                break
+            del self._snapshots[drop]
+        if not self._snapshots:
             self._warn("a single snapshot is larger than snapshot_bytes; there is nothing to roll back to")
 
     # -- steps
@@ -699,7 +677,7 @@ class Guard:
         """Of a step in which nothing was wrong."""
         if self._began is not None:
             self._began.end_gradients()
-            if self._laboratory is not None and self._began.intact():
+            if self._began.intact():
                 self._laboratory.remember(self._began.tensors)
             self._began = None
         self._policy.healthy()

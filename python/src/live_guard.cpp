@@ -1,7 +1,10 @@
 // firstfault._live: what Guard for Python is made of. No logic here.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -9,8 +12,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "firstfault/guard/limits.h"
+#include "firstfault/guard/looked_into.h"
 #include "firstfault/guard/policy.h"
 #include "firstfault/guard/snapshot_schedule.h"
 #include "firstfault/live/guard/copies.h"
@@ -178,12 +184,22 @@ void bind_policy(nb::module_& m) {
              new (self) guard::Policy({on_fault(on), skips, on_fault(then), rollbacks});
            })
       .def("healthy", &guard::Policy::healthy)
-      .def("faulty",
-           [](guard::Policy& self, bool written, bool can_undo, bool has_snapshot, std::int64_t would_lose) {
-             return std::string(guard::name_of(self.faulty({written, can_undo, has_snapshot, would_lose})));
-           })
-      .def_prop_ro("skips_in_a_row", &guard::Policy::skips_in_a_row)
-      .def_prop_ro("rollbacks", &guard::Policy::rollbacks);
+      .def(
+          "faulty",
+          [](guard::Policy& self, bool written, bool can_undo, std::optional<std::int64_t> would_lose) {
+            const guard::Situation situation{written, can_undo, would_lose.has_value(), would_lose.value_or(0)};
+            const auto measure = self.faulty(situation);
+            const auto why = measure.action == guard::Action::stop ? self.why_stopped(situation) : std::string();
+            return nb::make_tuple(std::string(guard::name_of(measure.action)), measure.goes_back,
+                                  std::string(measure.undone), why);
+          },
+          nb::arg("written"), nb::arg("can_undo"), nb::arg("would_lose").none())
+      .def("snapshot_to_use", &guard::Policy::snapshot_to_use, nb::arg("snapshots"));
+  nb::class_<guard::LookedInto>(m, "LookedInto")
+      .def(nb::init<bool, int>(), nb::arg("experiments"), nb::arg("replays"))
+      .def("any", &guard::LookedInto::any)
+      .def("wants", &guard::LookedInto::wants, nb::arg("fault"), nb::arg("origin").none())
+      .def("add", &guard::LookedInto::add, nb::arg("fault"), nb::arg("origin").none());
   nb::class_<guard::StepCheck>(m, "StepCheck")
       .def("__init__",
            [](guard::StepCheck* self, double max_norm, bool adaptive, double z, double value, double factor,
@@ -204,8 +220,15 @@ void bind_guard(nb::module_& m) {
   m.def("check_after", &check_after, nb::arg("tensors"), nb::arg("names"));
   m.def("set_gradients", &set_gradients, nb::arg("parameters"), nb::arg("gradients"));
   m.def("bits_of", [](const nb::list& tensors) { return guard::bits_of(tensors_of(tensors)); });
-  m.def("snapshot_to_drop",
-        [](const std::vector<std::int64_t>& steps, std::int64_t now) { return guard::snapshot_to_drop(steps, now); });
+  m.def(
+      "snapshot_to_drop",
+      [](const std::vector<std::pair<std::int64_t, std::int64_t>>& held, std::int64_t now, std::int64_t most_bytes) {
+        std::vector<guard::HeldSnapshot> all;
+        for (const auto& [step, bytes] : held) all.push_back({step, bytes});
+        return guard::snapshot_to_drop(all, now, most_bytes);
+      },
+      nb::arg("held"), nb::arg("now"), nb::arg("most_bytes"));
+  m.attr("MOST_CLIPS") = guard::kMostClips;
 }
 
 }  // namespace firstfault::python
