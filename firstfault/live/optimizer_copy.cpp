@@ -9,6 +9,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include "firstfault/live/measure/as_held.h"
+
 namespace firstfault {
 namespace {
 
@@ -46,16 +48,18 @@ std::unique_ptr<optim::OptimizerParamState> deep_copy(const optim::OptimizerPara
   return copy;
 }
 
+guard::Hyperparameter eps_of(double eps, const optim::OptimizerParamGroup& group, const std::string& of) {
+  const double held = group.params().empty() ? eps : measure::eps_as_held(eps, group.params().front().scalar_type());
+  return {"eps" + of, eps, held, true};
+}
+
 template <class Options>
-void add_adam(const Options& options, const at::Tensor& parameter, const std::string& of,
+void add_adam(const Options& options, const optim::OptimizerParamGroup& group, const std::string& of,
               std::vector<guard::Hyperparameter>& into) {
   const auto [first, second] = options.betas();
-  const double eps = options.eps();
-  const bool half = parameter.defined() && parameter.scalar_type() == at::kHalf;
-  const double held = half ? static_cast<float>(at::Half(static_cast<float>(eps))) : eps;
   into.push_back({"betas[0]" + of, first});
   into.push_back({"betas[1]" + of, second});
-  into.push_back({"eps" + of, eps, held, true});
+  into.push_back(eps_of(options.eps(), group, of));
   into.push_back({"weight_decay" + of, options.weight_decay()});
 }
 
@@ -135,18 +139,22 @@ std::vector<guard::Hyperparameter> hyperparameters_of(optim::Optimizer& optimize
   for (auto& group : optimizer.param_groups()) {
     const std::string of = index == 0 ? "" : " of group " + std::to_string(index);
     ++index;
-    const at::Tensor first = group.params().empty() ? at::Tensor() : group.params().front();
     all.push_back({"lr" + of, group.options().get_lr()});
-    if (auto* adam = dynamic_cast<optim::AdamOptions*>(&group.options())) add_adam(*adam, first, of, all);
-    if (auto* adamw = dynamic_cast<optim::AdamWOptions*>(&group.options())) add_adam(*adamw, first, of, all);
+    if (auto* adam = dynamic_cast<optim::AdamOptions*>(&group.options())) add_adam(*adam, group, of, all);
+    if (auto* adamw = dynamic_cast<optim::AdamWOptions*>(&group.options())) add_adam(*adamw, group, of, all);
     if (auto* sgd = dynamic_cast<optim::SGDOptions*>(&group.options())) {
       all.push_back({"momentum" + of, sgd->momentum()});
       all.push_back({"weight_decay" + of, sgd->weight_decay()});
     }
     if (auto* rmsprop = dynamic_cast<optim::RMSpropOptions*>(&group.options())) {
       all.push_back({"alpha" + of, rmsprop->alpha()});
-      all.push_back({"eps" + of, rmsprop->eps(), rmsprop->eps(), true});
+      all.push_back(eps_of(rmsprop->eps(), group, of));
       all.push_back({"weight_decay" + of, rmsprop->weight_decay()});
+    }
+    if (auto* adagrad = dynamic_cast<optim::AdagradOptions*>(&group.options())) {
+      all.push_back({"lr_decay" + of, adagrad->lr_decay()});
+      all.push_back(eps_of(adagrad->eps(), group, of));
+      all.push_back({"weight_decay" + of, adagrad->weight_decay()});
     }
   }
   return all;

@@ -23,6 +23,7 @@
 #include "firstfault/live/guard/random_state.h"
 #include "firstfault/live/guard/replay.h"
 #include "firstfault/live/guard/step_check.h"
+#include "firstfault/live/measure/as_held.h"
 #include "python/src/live_replay.h"
 
 namespace firstfault::python {
@@ -217,6 +218,12 @@ void bind_guard(nb::module_& m) {
   bind_state(m);
   bind_replay(m);
   bind_policy(m);
+  m.def(
+      "eps_as_held",
+      [](double eps, const at::Tensor& parameter, bool fused) {
+        return measure::eps_as_held(eps, parameter.scalar_type(), fused);
+      },
+      nb::arg("eps"), nb::arg("parameter"), nb::arg("fused"));
   m.def("check_after", &check_after, nb::arg("tensors"), nb::arg("names"));
   m.def("set_gradients", &set_gradients, nb::arg("parameters"), nb::arg("gradients"));
   m.def("bits_of", [](const nb::list& tensors) { return guard::bits_of(tensors_of(tensors)); });
