@@ -171,7 +171,7 @@ TEST(Guard, RaiseTellsTheOriginAndWritesNothing) {
 }
 
 TEST(Guard, ExperimentsNameTheSamplesAndProveTheCauseAndLeaveNoTrace) {
-  const auto run = [](bool experiments) {
+  const auto run = [](bool asked, int replays) {
     auto program = Program::with();
     const auto train_step = [&](const Batch& batch) {
       program.optimizer->zero_grad();
@@ -180,7 +180,9 @@ TEST(Guard, ExperimentsNameTheSamplesAndProveTheCauseAndLeaveNoTrace) {
       loss.backward();
       return loss;
     };
-    Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip, .experiments = experiments});
+    Guard guard(*program.net, *program.optimizer,
+                {.on_fault = OnFault::skip, .replays = replays, .experiments = asked});
+    const bool experiments = asked && replays > 0;
     for (int i = 0; i < 6; ++i) {
       Batch batch{batch_of(i).first, torch::ones({8, 3})};
       if (i == 4) batch.second[5][1] = 0;  // log of 0
@@ -201,7 +203,8 @@ TEST(Guard, ExperimentsNameTheSamplesAndProveTheCauseAndLeaveNoTrace) {
     }
     return program.bits();
   };
-  EXPECT_EQ(run(true), run(false));
+  EXPECT_EQ(run(true, 2), run(false, 2));
+  EXPECT_EQ(run(true, 0), run(false, 0));
 }
 
 TEST(Guard, ARollbackGoesBackToTheSnapshot) {
