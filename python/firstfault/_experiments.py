@@ -38,7 +38,7 @@ class Laboratory:
         # Hyperparameters as they are at the start, by number of the optimizer.
         self._usual = {
             held.number: [dict(group, params=None) for group in held.optimizer.param_groups]
-            for held in guard._held.values()
+            for held in guard._hooks.held.values()
         }
 
     def remember(self, tensors: list[torch.Tensor]) -> None:
@@ -47,17 +47,17 @@ class Laboratory:
             self.memory.remember(tensors)
 
     def wants(self, fault: Fault) -> bool:
-        return self._looked_into.wants(fault.kind, self.guard._origin_of(fault))
+        return self._looked_into.wants(fault.kind, self.guard._faults.origin_of(fault))
 
     def look_into(self, fault: Fault, replayer: Replayer) -> None:
         """Run the step again, unchanged and then with one thing changed each; tell the watch what came of it."""
         guard = self.guard
-        known = guard._origin_of(fault)
+        known = guard._faults.origin_of(fault)
         live = _module()
         given = live.Circumstances(self._own_changes(fault, replayer), Progress())
         given.step = fault.watch_step
         given.raw_scores = any(fact.kind == "raw_scores" for fact in guard.watch.run().facts)
-        given.unchanged = max(2, guard._replays)
+        given.unchanged = max(2, guard._faults.replays)
         given.max_replays, given.max_seconds = self.max_replays, self.max_seconds
         done = live.experiment(replayer._live, replayer.step, self.memory, given)
         fault.exactness = done.exactness
@@ -66,7 +66,7 @@ class Laboratory:
         if fault.kind != "hyperparameter" or done.exactness.failed:  # it was refused before it could do harm
             fault.experiments = list(done.made)
         guard.watch._live.learned(fault.watch_step, fault.origins if known is None else [], fault.experiments)
-        self._looked_into.add(fault.kind, guard._origin_of(fault))
+        self._looked_into.add(fault.kind, guard._faults.origin_of(fault))
 
     def _own_changes(self, fault: Fault, replayer: Replayer) -> list[_Own]:
         own: list[_Own] = []
@@ -76,7 +76,7 @@ class Laboratory:
         own += self._float32(replayer)
         if fault.step == 0:
             own += self._initialised()
-        if replayer.began.left_copies is not None or replayer.began.left is not None:
+        if replayer.has_gradients:
             parameters = replayer.began.parameters
             own.append(("zero_grad", "gradients set to zero before the step", lambda: _drop(parameters), None, False))
         return own
@@ -98,23 +98,23 @@ class Laboratory:
         ]
         if not said:
             return []
-        guard = self.guard
+        hooks = self.guard._hooks
 
         def begin() -> None:
-            guard._repair_before_step = repair
+            hooks.repair_before_step = repair
 
         def end() -> None:
-            guard._repair_before_step = None
+            hooks.repair_before_step = None
 
         return [("hyperparameter", ", ".join(said), begin, end, False)]
 
     # -- state
 
     def _earlier_state(self, fault: Fault) -> list[_Own]:
-        snapshot = next((one for one in self.guard._snapshots if one.step < fault.step), None)
+        snapshot = self.guard._snapshots.oldest_before(fault.step)
         if snapshot is None:
             return []
-        pairs = _parameters_in(snapshot, self.guard._all_parameters()[0])
+        pairs = snapshot.values_of(self.guard._parts.parameters()[0])
 
         def begin() -> None:
             import torch
@@ -127,7 +127,7 @@ class Laboratory:
         return [("earlier_state", text, begin, None, True)] if pairs else []
 
     def _initialised(self) -> list[_Own]:
-        parameters = self.guard._all_parameters()[0]
+        parameters = self.guard._parts.parameters()[0]
 
         def begin() -> None:
             _draw_anew(parameters)
@@ -196,15 +196,6 @@ def _sound(key: str, value: Any, before: Any, group: dict) -> float | None:
     if key == "eps" and value == 0:
         return 1e-8
     return None
-
-
-def _parameters_in(snapshot: Any, parameters: list[torch.Tensor]) -> list[tuple]:
-    """(parameter, its value then)"""
-    wanted = {id(parameter) for parameter in parameters}
-    pairs = []
-    for one in snapshot._optimizers:
-        pairs += [(p, value) for p, value in zip(one._tensors, one.copies.copies, strict=True) if id(p) in wanted]
-    return pairs
 
 
 def _draw_anew(parameters: list[torch.Tensor]) -> None:

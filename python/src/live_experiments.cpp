@@ -65,8 +65,7 @@ guard::Experiments experiment(BoundReplayer& self, const guard::ReplayResult& st
 void bind_experiments(nb::module_& m) {
   nb::class_<guard::BatchMemory>(m, "BatchMemory")
       .def(nb::init<>())
-      .def("remember", [](guard::BatchMemory& self, const nb::list& batch) { self.remember(tensors_of(batch)); })
-      .def("previous", [](const guard::BatchMemory& self) { return listed(self.previous()); });
+      .def("remember", [](guard::BatchMemory& self, const nb::list& batch) { self.remember(tensors_of(batch)); });
   nb::class_<BoundCircumstances>(m, "Circumstances")
       .def(
           "__init__",

@@ -20,6 +20,7 @@
 #include "firstfault/guard/policy.h"
 #include "firstfault/guard/snapshot_schedule.h"
 #include "firstfault/live/guard/copies.h"
+#include "firstfault/live/guard/left_over.h"
 #include "firstfault/live/guard/random_state.h"
 #include "firstfault/live/guard/replay.h"
 #include "firstfault/live/guard/step_check.h"
@@ -104,11 +105,6 @@ guard::Finding check_after(const nb::list& tensors, const std::vector<std::strin
   return guard::check_result(all, names);
 }
 
-void set_gradients(const nb::list& parameters, const nb::list& gradients) {
-  const auto tensors = tensors_of(parameters), values = tensors_of(gradients);
-  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].mutable_grad() = values.at(i);
-}
-
 void bind_state(nb::module_& m) {
   nb::class_<guard::Copies>(m, "Copies")
       .def("__init__", [](guard::Copies* self, const nb::list& list) { new (self) guard::Copies(tensors_of(list)); })
@@ -120,6 +116,10 @@ void bind_state(nb::module_& m) {
       .def(nb::new_([] { return guard::RandomState::now(); }))
       .def("restore", &guard::RandomState::restore)
       .def("__eq__", [](const guard::RandomState& a, const guard::RandomState& b) { return a == b; });
+  nb::class_<guard::LeftOver>(m, "LeftOver")
+      .def(nb::init<>())
+      .def("begin", [](guard::LeftOver& self, const nb::list& parameters) { self.begin(tensors_of(parameters)); })
+      .def("end", [](guard::LeftOver& self, const nb::list& parameters) { self.end(tensors_of(parameters)); });
   nb::class_<guard::StepState>(m, "StepState")
       .def(nb::init<>())
       .def("set_batch", [](guard::StepState& self, const nb::list& list) { self.batch = tensors_of(list); })
@@ -129,9 +129,11 @@ void bind_state(nb::module_& m) {
              self.names = std::move(names);
              self.gradients.resize(self.parameters.size());
            })
-      .def("set_gradients", [](guard::StepState& self, const nb::list& list) { self.gradients = tensors_of(list); })
+      .def("set_gradients",
+           [](guard::StepState& self, guard::LeftOver& left) {
+             self.gradients = left.gradients(self.parameters, self.gradients_intact);
+           })
       .def_rw("batch_intact", &guard::StepState::batch_intact)
-      .def_rw("gradients_intact", &guard::StepState::gradients_intact)
       .def_rw("buffers", &guard::StepState::buffers)
       .def_rw("written", &guard::StepState::written)
       .def_rw("random", &guard::StepState::random)
@@ -169,6 +171,7 @@ void bind_replay(nb::module_& m) {
            nb::arg("end") = nb::none(), nb::arg("writes_parameters") = false)
       .def("verify", &verify, nb::arg("step"), nb::arg("n"))
       .def_prop_ro("replays", [](BoundReplayer& self) { return self.open().replays(); })
+      .def_prop_ro("has_gradients", [](const BoundReplayer& self) { return self.state.has_gradients(); })
       .def("close", &BoundReplayer::close);
 }
 
@@ -225,7 +228,6 @@ void bind_guard(nb::module_& m) {
       },
       nb::arg("eps"), nb::arg("parameter"), nb::arg("fused"));
   m.def("check_after", &check_after, nb::arg("tensors"), nb::arg("names"));
-  m.def("set_gradients", &set_gradients, nb::arg("parameters"), nb::arg("gradients"));
   m.def("bits_of", [](const nb::list& tensors) { return guard::bits_of(tensors_of(tensors)); });
   m.def(
       "snapshot_to_drop",
