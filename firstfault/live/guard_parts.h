@@ -75,6 +75,8 @@ class GuardedProgram final : public guard::ReplayProgram {
     if (!copy_) copy_.emplace(optimizer_);
   }
 
+  std::function<void()> before_write;  ///< of an experiment: right before the optimizer's step in a replay
+
   void restore() override;
   at::Tensor run(const guard::BatchTensors& batch, bool write) override;
   void resume() override;
@@ -112,6 +114,7 @@ struct Guard::State {
   guard::Policy policy;
   std::vector<at::Tensor> held;  ///< by the optimizer
   std::vector<std::string> names;
+  std::vector<guard::Hyperparameter> usual;  ///< as they were at the start
   guard::Copies buffers;
   guard::LeftOver left_over;
   GuardSnapshots snapshots;
@@ -144,7 +147,14 @@ struct Guard::State {
   void find_origin(GuardFault& fault);
   void replay(GuardFault& fault, const at::Tensor& loss);
   void look_into(GuardFault& fault, guard::Replayer& replayer, const guard::ReplayResult& result);
-  std::vector<guard::OwnChange> own_changes(const GuardFault& fault);
+
+  // guard_changes.cpp: what is changed in experiments; nullopt where it does not apply
+  std::vector<guard::OwnChange> own_changes(const GuardFault& fault, const Run& recorded);
+  std::optional<guard::OwnChange> repaired_hyperparameters();
+  std::optional<guard::OwnChange> earlier_state();
+  std::optional<guard::OwnChange> in_float32(const Run& recorded);
+  std::optional<guard::OwnChange> drawn_anew();
+  std::optional<guard::OwnChange> without_left_over();
 
   void apply(GuardFault& fault);
 };

@@ -31,6 +31,7 @@ void GuardedProgram::restore() {
 at::Tensor GuardedProgram::run(const guard::BatchTensors& batch, bool write) {
   if (needs_closure(optimizer_)) {
     at::Tensor first;
+    if (before_write) before_write();
     optimizer_.step([&] {
       at::Tensor loss = call(batch);
       if (!first.defined()) first = loss;
@@ -43,7 +44,9 @@ at::Tensor GuardedProgram::run(const guard::BatchTensors& batch, bool write) {
     options_.scaler->unscale_(optimizer_);
     options_.scaler->update();  // the scale itself is put back
   }
-  if (write) optimizer_.step();
+  if (!write) return loss;
+  if (before_write) before_write();
+  optimizer_.step();
   return loss;
 }
 

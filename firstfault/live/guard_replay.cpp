@@ -24,27 +24,6 @@ void Guard::State::look_at_batch(const guard::BatchTensors& batch) {
   began.batch_intact = !writes_batch;
 }
 
-std::vector<guard::OwnChange> Guard::State::own_changes(const GuardFault& fault) {
-  std::vector<guard::OwnChange> own;
-  const GuardSnapshot* older = snapshots.oldest_before(step);
-  if (older != nullptr && !fault.written) {
-    program.make_copy();  // put back before each replay, and after the last
-    guard::Change change;
-    change.name = std::string(experiment::kEarlierState);
-    change.begin = [older] { older->optimizer.restore(); };
-    own.push_back({std::move(change), "this batch on the parameters of step " + std::to_string(older->step)});
-  }
-  if (began.has_gradients()) {
-    guard::Change change;
-    change.name = std::string(experiment::kZeroGrad);
-    change.begin = [this] {
-      for (const at::Tensor& parameter : held) parameter.mutable_grad() = at::Tensor();
-    };
-    own.push_back({std::move(change), "gradients set to zero before the step"});
-  }
-  return own;
-}
-
 void Guard::State::look_into(GuardFault& fault, guard::Replayer& replayer, const guard::ReplayResult& result) {
   const bool known = !fault.origins.empty();
   const Run recorded = watch.run();
@@ -56,7 +35,7 @@ void Guard::State::look_into(GuardFault& fault, guard::Replayer& replayer, const
   given.batches = memory.batches();
   given.raw_scores = std::any_of(recorded.facts.begin(), recorded.facts.end(),
                                  [](const Fact& fact) { return fact.kind == FactKind::raw_scores; });
-  given.own = own_changes(fault);
+  given.own = own_changes(fault, recorded);
   given.unchanged = std::max(2, options.replays);
   given.max_replays = options.max_replays;
   given.max_seconds = options.max_seconds;

@@ -42,6 +42,7 @@ Guard::State::State(torch::nn::Module& module, torch::optim::Optimizer& of, Guar
       check(clip_of(options), options.spike),
       policy({options.on_fault, options.max_consecutive_skips, options.after_skips, options.max_rollbacks}),
       held(parameters_of(of)),
+      usual(hyperparameters_of(of)),
       buffers(module.buffers()),
       snapshots(module, of, options),
       program(module, of, options),

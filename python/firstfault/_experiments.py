@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
+from firstfault._watch import eps_as_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +130,7 @@ class Laboratory:
         parameters = self.guard._parts.parameters()[0]
 
         def begin() -> None:
-            _draw_anew(parameters)
+            _module().draw_anew(parameters)
 
         return [("initialised", "parameters drawn anew, with a variance of 1 / fan-in", begin, None, True)]
 
@@ -189,32 +189,9 @@ def _sound(key: str, value: Any, before: Any, group: dict) -> float | None:
     """Another value for a hyperparameter that cannot be; None where it can."""
     if not isinstance(value, float):
         return None
-    if not math.isfinite(value):
-        return before if isinstance(before, float) and math.isfinite(before) else 1e-3
-    if key == "eps" and group["params"] and str(group["params"][0].dtype) in _LOW and value < 1e-4:
-        return 1e-3
-    if key == "eps" and value == 0:
-        return 1e-8
-    return None
-
-
-def _draw_anew(parameters: list[torch.Tensor]) -> None:
-    """Matrices normal with a variance of 1 / fan-in; of vectors only those that are not finite."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in parameters:
-            if not parameter.is_floating_point():
-                continue
-            if parameter.dim() >= 2:
-                fan_in = parameter[0].numel()
-                value = torch.randn(parameter.shape, generator=generator) / math.sqrt(max(1, fan_in))
-            elif not bool(torch.isfinite(parameter).all()):
-                value = 0.1 * (2 * torch.rand(parameter.shape, generator=generator) - 1)
-            else:
-                continue
-            parameter.copy_(value.to(parameter.dtype))
+    is_eps = key == "eps"
+    held = eps_as_held(group) if is_eps else value
+    return _module().sound_value(value, held, is_eps, before if isinstance(before, float) else None)
 
 
 @contextlib.contextmanager
