@@ -287,6 +287,9 @@ class Guard:
         """That were attempted."""
         return self._step
 
+    def _repr_html_(self) -> str:
+        return self.watch._repr_html_()
+
     def __repr__(self) -> str:
         counts: dict[str, int] = {}
         for one in self.actions:
