@@ -99,6 +99,12 @@ std::string sites_text(const Run& run, const Style& style) {
   return sick.size() <= kSitesShown ? text : text + fmt::format("  and {} more\n", sick.size() - kSitesShown);
 }
 
+std::string actions_text(const Run& run, const Style& style) {
+  std::string text;
+  for (const std::string& one : present::actions_text(run)) text += "  " + one + "\n";
+  return text.empty() ? "" : "\nWhat the guard did\n" + style.yellow(text);
+}
+
 std::string program_text(const Setup& setup) {
   std::string text;
   for (const std::string& word : setup.command) text += (text.empty() ? "" : " ") + printable(word);
@@ -126,7 +132,8 @@ std::string text_of(const Loaded& loaded, const Arguments& arguments, const Styl
   text += program_text(run.setup);
   text += fmt::format("  verdict  {}\n", fault ? style.red(verdict) : style.green(verdict));
   if (fault) text += fmt::format("           more: firstfault explain {}\n", printable(loaded.path));
-  return text + rows_text(run, arguments.rows) + sites_text(run, style) + warnings_text(run, style);
+  return text + rows_text(run, arguments.rows) + sites_text(run, style) + actions_text(run, style) +
+         warnings_text(run, style);
 }
 
 Json json_of(const Loaded& loaded, const Arguments& arguments) {
@@ -142,6 +149,8 @@ Json json_of(const Loaded& loaded, const Arguments& arguments) {
   for (const StepRow* row : last_rows(run, arguments.rows)) json["rows"].push_back(part(present::to_json(*row)));
   json["not_healthy"] = Json::array();
   for (const Transition* one : not_healthy(run)) json["not_healthy"].push_back(to_json(run, *one));
+  json["actions"] = Json::array();
+  for (const GuardAction& one : run.actions) json["actions"].push_back(part(present::to_json(one)));
   json["uninspected"] = Json::array();
   for (const Uninspected& one : run.uninspected)
     json["uninspected"].push_back({{"what", one.what}, {"tensors", one.tensors}});

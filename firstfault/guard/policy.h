@@ -1,7 +1,10 @@
 // What a guard does about a faulty step: limits, and the way from one measure to the next. No tensors, no clock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace firstfault {
@@ -38,18 +41,33 @@ struct Situation {
   std::int64_t would_lose = 0;  ///< steps from the snapshot to now
 };
 
+/// What is done about it.
+struct Measure {
+  Action action = Action::stop;
+  bool goes_back = false;        ///< to the snapshot, with all that belongs to the run
+  std::string_view undone = "";  ///< what takes back what was written: "copy", "snapshot", or "" for nothing
+  bool operator==(const Measure&) const = default;
+};
+
 /// Decides step by step. Every sequence of faulty steps alone ends in `stop`, but with `warn`. Not thread-safe.
 class Policy {
  public:
   explicit Policy(PolicyOptions options = {}) : options_(options) {}
 
   void healthy();
-  Action faulty(const Situation& situation);
+  Measure faulty(const Situation& situation);
+
+  /// Of `snapshots` held, the index of the one to roll back to: the newest; where that was gone back to already and led
+  /// to the same place, the one before it.
+  std::optional<std::size_t> snapshot_to_use(std::size_t snapshots) const;
+  /// What a sentence about a stop ends with: ", after 10 steps in a row were skipped", or "".
+  std::string why_stopped(const Situation& situation) const;
 
   std::int64_t skips_in_a_row() const noexcept { return skips_; }
   std::int64_t rollbacks() const noexcept { return rollbacks_; }  ///< not made good yet
 
  private:
+  Action decide(const Situation& situation);
   Action skip(const Situation& situation);
   Action roll_back(const Situation& situation);
 

@@ -38,7 +38,7 @@ struct GuardOptions {
   bool undo_step = false;
   std::int64_t snapshot_every = 100;
   std::int64_t snapshot_bytes = std::int64_t{1} << 30;
-  int replays = 2;               ///< unchanged, of a faulty step whose origin the watch has not seen
+  int replays = 2;  ///< unchanged, of a faulty step whose origin the watch has not seen; 0: none, and no experiments
   bool experiments = true;       ///< replays with one thing changed each (docs/replay.md), of at most 4 faulty steps
   int max_replays = 64;          ///< of a faulty step, all experiments together
   double max_seconds = 30;       ///< likewise

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -171,7 +172,7 @@ TEST(Guard, RaiseTellsTheOriginAndWritesNothing) {
 }
 
 TEST(Guard, ExperimentsNameTheSamplesAndProveTheCauseAndLeaveNoTrace) {
-  const auto run = [](bool experiments) {
+  const auto run = [](bool asked, int replays) {
     auto program = Program::with();
     const auto train_step = [&](const Batch& batch) {
       program.optimizer->zero_grad();
@@ -180,7 +181,9 @@ TEST(Guard, ExperimentsNameTheSamplesAndProveTheCauseAndLeaveNoTrace) {
       loss.backward();
       return loss;
     };
-    Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip, .experiments = experiments});
+    Guard guard(*program.net, *program.optimizer,
+                {.on_fault = OnFault::skip, .replays = replays, .experiments = asked});
+    const bool experiments = asked && replays > 0;
     for (int i = 0; i < 6; ++i) {
       Batch batch{batch_of(i).first, torch::ones({8, 3})};
       if (i == 4) batch.second[5][1] = 0;  // log of 0
@@ -201,7 +204,101 @@ TEST(Guard, ExperimentsNameTheSamplesAndProveTheCauseAndLeaveNoTrace) {
     }
     return program.bits();
   };
-  EXPECT_EQ(run(true), run(false));
+  EXPECT_EQ(run(true, 2), run(false, 2));
+  EXPECT_EQ(run(true, 0), run(false, 0));
+}
+
+// What the experiments on the only faulty step came to, by name.
+std::map<std::string, ExperimentOutcome> outcomes(Guard& guard) {
+  std::map<std::string, ExperimentOutcome> by_name;
+  for (const Experiment& one : experiments_of(guard.run().facts)) by_name[one.name] = one.outcome;
+  return by_name;
+}
+
+using Outcome = ExperimentOutcome;
+
+TEST(Guard, ALearningRateThatIsNotFiniteIsProvedByTheOneFromBeforeEvenWhereTheStepSetsIt) {
+  auto program = Program::with();
+  Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip});
+  int step = 0;
+  const auto train_step = [&](const Batch& batch) {
+    program.optimizer->param_groups()[0].options().set_lr(step == 2 ? std::nan("") : 1e-2);
+    return program(batch);
+  };
+  for (; step < 4; ++step) guard.step(batch_of(step), train_step);
+  EXPECT_EQ(outcomes(guard).at("hyperparameter"), Outcome::cured);
+  EXPECT_EQ(guard.explain().at(0).cause, "hyperparameter");
+  EXPECT_EQ(guard.explain().at(0).standing, Standing::confirmed) << guard.explain().at(0).description;
+  EXPECT_EQ(program.optimizer->param_groups()[0].options().get_lr(), 1e-2);
+}
+
+TEST(Guard, AnEpsThatIsZeroInFloat16IsProvedByAnotherOneForRMSpropToo) {
+  torch::manual_seed(0);
+  torch::nn::Linear model(4, 2);
+  model->to(torch::kHalf);
+  torch::optim::RMSprop optimizer(model->parameters(), torch::optim::RMSpropOptions(1e-3));
+  Guard guard(*model, optimizer, {.on_fault = OnFault::skip});
+  guard.step(std::vector<at::Tensor>{torch::zeros({3, 4}, torch::kHalf)}, [&](const std::vector<at::Tensor>& batch) {
+    optimizer.zero_grad();
+    auto loss = model->forward(batch[0]).to(torch::kFloat).square().mean();
+    loss.backward();
+    return loss;
+  });
+  ASSERT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard.actions()[0].fault, "hyperparameter");
+  EXPECT_EQ(outcomes(guard).at("hyperparameter"), Outcome::cured);
+}
+
+// Half-precision weights, and a product beyond what float16 holds in step 2.
+std::map<std::string, ExperimentOutcome> after_an_overflow_in_float16(bool casts_by_itself) {
+  torch::manual_seed(0);
+  torch::nn::Linear model(4, 2);
+  model->to(torch::kHalf);
+  const auto before = guard::bits_of(model->parameters());
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0));
+  Guard guard(*model, optimizer, {.on_fault = OnFault::skip});
+  for (int step = 0; step < 4; ++step) {
+    const at::Tensor input = torch::full({3, 4}, step == 2 ? 6e4 : 1.0, torch::kHalf);
+    guard.step(std::vector<at::Tensor>{input}, [&](const std::vector<at::Tensor>& batch) {
+      optimizer.zero_grad();
+      auto out = model->forward(batch[0]) * 50;
+      if (casts_by_itself) out = out.to(torch::kHalf);
+      auto loss = out.abs().mean().to(torch::kFloat);
+      loss.backward();
+      return loss;
+    });
+  }
+  EXPECT_EQ(guard::bits_of(model->parameters()), before);
+  EXPECT_EQ(model->weight.scalar_type(), torch::kHalf);
+  return outcomes(guard);
+}
+
+TEST(Guard, AnOverflowInFloat16IsCuredInFloat32) {
+  EXPECT_EQ(after_an_overflow_in_float16(false).at("float32"), Outcome::cured);
+}
+
+TEST(Guard, WhereTheProgramCastsByItselfFloat32SaysNothing) {
+  EXPECT_EQ(after_an_overflow_in_float16(true).at("float32"), Outcome::not_applicable);
+}
+
+TEST(Guard, ParametersThatAreFarTooLargeFromTheStartAreCuredByOthers) {
+  torch::nn::Linear model(4, 2);
+  {
+    const torch::NoGradGuard no_grad;
+    model->weight.fill_(1e30);
+  }
+  const auto before = guard::bits_of(model->parameters());
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+  Guard guard(*model, optimizer, {.on_fault = OnFault::skip});
+  guard.step(std::vector<at::Tensor>{torch::ones({3, 4})}, [&](const std::vector<at::Tensor>& batch) {
+    optimizer.zero_grad();
+    auto loss = model->forward(batch[0]).square().mean();
+    loss.backward();
+    return loss;
+  });
+  EXPECT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard::bits_of(model->parameters()), before);
+  EXPECT_EQ(outcomes(guard).at("initialised"), Outcome::cured);
 }
 
 TEST(Guard, ARollbackGoesBackToTheSnapshot) {

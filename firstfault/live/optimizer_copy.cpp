@@ -1,6 +1,8 @@
 #include "firstfault/live/optimizer_copy.h"
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -8,6 +10,8 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+
+#include "firstfault/live/measure/as_held.h"
 
 namespace firstfault {
 namespace {
@@ -46,18 +50,33 @@ std::unique_ptr<optim::OptimizerParamState> deep_copy(const optim::OptimizerPara
   return copy;
 }
 
-template <class Options>
-void add_adam(const Options& options, const at::Tensor& parameter, const std::string& of,
-              std::vector<guard::Hyperparameter>& into) {
-  const auto [first, second] = options.betas();
-  const double eps = options.eps();
-  const bool half = parameter.defined() && parameter.scalar_type() == at::kHalf;
-  const double held = half ? static_cast<float>(at::Half(static_cast<float>(eps))) : eps;
-  into.push_back({"betas[0]" + of, first});
-  into.push_back({"betas[1]" + of, second});
-  into.push_back({"eps" + of, eps, held, true});
-  into.push_back({"weight_decay" + of, options.weight_decay()});
+// A number of a group, where it is kept.
+struct Number {
+  const char* name;
+  double* value;
+};
+
+// Beside the learning rate.
+std::vector<Number> numbers_of(optim::OptimizerOptions& any) {
+  const auto of_adam = [](auto& o) -> std::vector<Number> {
+    auto& [first, second] = o.betas();
+    return {{"betas[0]", &first}, {"betas[1]", &second}, {"eps", &o.eps()}, {"weight_decay", &o.weight_decay()}};
+  };
+  if (auto* o = dynamic_cast<optim::AdamOptions*>(&any)) return of_adam(*o);
+  if (auto* o = dynamic_cast<optim::AdamWOptions*>(&any)) return of_adam(*o);
+  if (auto* o = dynamic_cast<optim::SGDOptions*>(&any)) {
+    return {{"momentum", &o->momentum()}, {"weight_decay", &o->weight_decay()}};
+  }
+  if (auto* o = dynamic_cast<optim::RMSpropOptions*>(&any)) {
+    return {{"alpha", &o->alpha()}, {"eps", &o->eps()}, {"weight_decay", &o->weight_decay()}};
+  }
+  if (auto* o = dynamic_cast<optim::AdagradOptions*>(&any)) {
+    return {{"lr_decay", &o->lr_decay()}, {"eps", &o->eps()}, {"weight_decay", &o->weight_decay()}};
+  }
+  return {};
 }
+
+std::string suffix_of(std::size_t group) { return group == 0 ? "" : " of group " + std::to_string(group); }
 
 }  // namespace
 
@@ -131,25 +150,42 @@ std::vector<at::Tensor> state_tensors(optim::Optimizer& optimizer) {
 
 std::vector<guard::Hyperparameter> hyperparameters_of(optim::Optimizer& optimizer) {
   std::vector<guard::Hyperparameter> all;
-  std::size_t index = 0;
-  for (auto& group : optimizer.param_groups()) {
-    const std::string of = index == 0 ? "" : " of group " + std::to_string(index);
-    ++index;
-    const at::Tensor first = group.params().empty() ? at::Tensor() : group.params().front();
-    all.push_back({"lr" + of, group.options().get_lr()});
-    if (auto* adam = dynamic_cast<optim::AdamOptions*>(&group.options())) add_adam(*adam, first, of, all);
-    if (auto* adamw = dynamic_cast<optim::AdamWOptions*>(&group.options())) add_adam(*adamw, first, of, all);
-    if (auto* sgd = dynamic_cast<optim::SGDOptions*>(&group.options())) {
-      all.push_back({"momentum" + of, sgd->momentum()});
-      all.push_back({"weight_decay" + of, sgd->weight_decay()});
-    }
-    if (auto* rmsprop = dynamic_cast<optim::RMSpropOptions*>(&group.options())) {
-      all.push_back({"alpha" + of, rmsprop->alpha()});
-      all.push_back({"eps" + of, rmsprop->eps(), rmsprop->eps(), true});
-      all.push_back({"weight_decay" + of, rmsprop->weight_decay()});
+  auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto& parameters = groups[i].params();
+    all.push_back({"lr" + suffix_of(i), groups[i].options().get_lr()});
+    for (const auto& [name, value] : numbers_of(groups[i].options())) {
+      const bool is_eps = name == std::string_view("eps");
+      const bool rounds = is_eps && !parameters.empty();
+      const double held = rounds ? measure::eps_as_held(*value, parameters.front().scalar_type()) : *value;
+      all.push_back({name + suffix_of(i), *value, held, is_eps});
     }
   }
   return all;
+}
+
+SoundHyperparameters sound_hyperparameters(optim::Optimizer& optimizer,
+                                           const std::vector<guard::Hyperparameter>& usual) {
+  SoundHyperparameters sound;
+  for (const guard::Hyperparameter& one : hyperparameters_of(optimizer)) {
+    const auto before =
+        std::find_if(usual.begin(), usual.end(), [&](const auto& other) { return other.name == one.name; });
+    const auto known = before == usual.end() ? std::nullopt : std::optional(before->value);
+    if (const auto value = guard::sound_value(one, known)) sound.emplace_back(one, *value);
+  }
+  return sound;
+}
+
+void set_hyperparameters(optim::Optimizer& optimizer, const SoundHyperparameters& sound) {
+  auto& groups = optimizer.param_groups();
+  for (const auto& [one, value] : sound) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      if (one.name == "lr" + suffix_of(i)) groups[i].options().set_lr(value);
+      for (const auto& [name, place] : numbers_of(groups[i].options())) {
+        if (one.name == name + suffix_of(i)) *place = value;
+      }
+    }
+  }
 }
 
 }  // namespace firstfault

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -41,5 +42,10 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer);
 /// Tensors of the state, as they are, in the order of the parameters.
 std::vector<at::Tensor> state_tensors(torch::optim::Optimizer& optimizer);
 std::vector<guard::Hyperparameter> hyperparameters_of(torch::optim::Optimizer& optimizer);
+/// Those that cannot be, and a value that can; `usual`: what they were at another time.
+using SoundHyperparameters = std::vector<std::pair<guard::Hyperparameter, double>>;
+SoundHyperparameters sound_hyperparameters(torch::optim::Optimizer& optimizer,
+                                           const std::vector<guard::Hyperparameter>& usual);
+void set_hyperparameters(torch::optim::Optimizer& optimizer, const SoundHyperparameters& sound);
 
 }  // namespace firstfault

@@ -7,6 +7,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include "firstfault/live/measure/as_held.h"
 #include "firstfault/live/measure/scan.h"
 #include "firstfault/live/module_names.h"
 #include "firstfault/live/watch.h"
@@ -17,12 +18,6 @@ namespace {
 
 namespace optim = torch::optim;
 
-// As the dtype of the state holds it: 1e-8 is 0 in float16.
-double as_held(double eps, const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kHalf) return static_cast<float>(at::Half(static_cast<float>(eps)));
-  return eps;
-}
-
 template <class State, class Options>
 void read_adam(optim::Optimizer& optimizer, optim::OptimizerParamGroup& group, watch::GroupNumbers& numbers) {
   numbers.state_steps = 0;
@@ -30,7 +25,7 @@ void read_adam(optim::Optimizer& optimizer, optim::OptimizerParamGroup& group, w
   bool first = true;
   for (std::size_t i = 0; i < std::min(group.params().size(), kLook); ++i) {
     const at::Tensor& parameter = group.params()[i];
-    numbers.eps = as_held(static_cast<Options&>(group.options()).eps(), parameter);
+    numbers.eps = measure::eps_as_held(static_cast<Options&>(group.options()).eps(), parameter.scalar_type());
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) continue;
     auto& state = static_cast<State&>(*found->second);

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "firstfault/record/run.h"
 
@@ -21,6 +22,10 @@ std::string to_text(std::span<const Hypothesis> hypotheses, const Run& run);
 std::string to_text(const Transition& transition, const Site& site);
 /// The same, with the site looked up; one that the run lacks is called by its number.
 std::string to_text(const Transition& transition, const Run& run);
+/// "step 30: rolled back, the loss is NaN; back to step 25, 5 steps lost".
+std::string to_text(const GuardAction& action);
+/// What a guard did, a sentence each, of many the first and the last; its clips counted in one. Empty for nothing.
+std::vector<std::string> actions_text(const Run& run);
 /// "gradient of 'fc.weight'", "aten::tanh in module 'model.act1'", "loss", "input 0".
 std::string to_text(const Site& site);
 

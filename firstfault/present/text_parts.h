@@ -14,6 +14,7 @@ namespace firstfault::present {
 std::string line(std::string_view label, const std::string& text);
 /// "1 step", "1,000 steps"
 std::string plural(std::int64_t count, std::string_view noun);
+std::string short_number(double value);
 std::string without_last_newline(std::string text);
 
 std::vector<const Origin*> with(const Run& run, Outcome outcome);
@@ -21,6 +22,9 @@ std::vector<const Origin*> with(const Run& run, Outcome outcome);
 std::string numbered(std::string_view label, const std::vector<const Origin*>& origins);
 /// Uninspected tensors and warnings, a line each after an empty one; "" for none.
 std::string what_was_missed(const Run& run);
+
+/// What a guard did, under "guard"; "" for nothing.
+std::string action_lines(const Run& run);
 
 /// A Run of Watch: it has sites or rows, where that of a Trace has none.
 bool watched(const Run& run);

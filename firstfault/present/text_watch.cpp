@@ -15,13 +15,6 @@ namespace {
 
 constexpr std::size_t kTransitionsShown = 10;
 
-/// Three significant digits are what a person compares.
-std::string short_number(double value) {
-  const double size = std::fabs(value);
-  if (size >= 1000 && size < 1e6) return fmt::format("{:.0f}", value);
-  return std::isfinite(value) && value != std::floor(value) ? fmt::format("{:.3g}", value) : show_number(value);
-}
-
 std::string capitalised(std::string text) {
   if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
   return text;
@@ -108,12 +101,17 @@ std::string verdict(const Hypothesis& likeliest, const Run& run) {
                      words_for_cause(likeliest.cause), likeliest.confidence);
 }
 
+std::string actions_block(const Run& run) {
+  const std::string text = action_lines(run);
+  return text.empty() ? "" : "\n" + text;
+}
+
 std::string lines_of(std::span<const Hypothesis> hypotheses, const Run& run) {
-  if (hypotheses.empty()) return without_a_cause(run) + what_was_missed(run);
+  if (hypotheses.empty()) return without_a_cause(run) + actions_block(run) + what_was_missed(run);
   const auto found = std::find_if(hypotheses.begin(), hypotheses.end(), tells_of_a_fault);
   std::string text = verdict(found == hypotheses.end() ? hypotheses.front() : *found, run);
   for (const Hypothesis& hypothesis : hypotheses) text += "\n" + lines_of(hypothesis);
-  return text + what_was_missed(run);
+  return text + actions_block(run) + what_was_missed(run);
 }
 
 /// "2.31 -> 0.0043" of the first and the last row that know it.
@@ -140,53 +138,14 @@ std::string fact_lines(const Run& run) {
   return text;
 }
 
-std::string action_text(const GuardAction& action) {
-  if (action.kind == GuardAction::Kind::clip) {
-    std::string text = fmt::format("step {}: clipped, norm {} to {}", action.step, short_number(action.norm),
-                                   short_number(action.limit));
-    if (action.largest.empty() || action.largest.front().name.empty()) return text;
-    return text +
-           fmt::format(" ({:.0f} % {})", 100 * action.largest.front().share, printable(action.largest.front().name));
-  }
-  constexpr std::string_view kDone[] = {"clipped", "skipped", "rolled back", "stopped", "let pass"};
-  std::string text =
-      fmt::format("step {}: {}, {}", action.step, kDone[static_cast<int>(action.kind)], printable(action.reason));
-  if (action.undone == "copy") text += "; undone from a copy";
-  if (action.snapshot >= 0)
-    text += fmt::format("; back to step {}, {} lost", action.snapshot, plural(action.lost, "step"));
-  return text;
-}
-
-/// Clips are counted; what else a guard did is told, the first and the last of it.
-std::string action_lines(const Run& run) {
-  std::vector<std::string> told;
-  std::int64_t clips = 0;
-  const GuardAction* last_clip = nullptr;
-  for (const GuardAction& action : run.actions) {
-    if (action.kind != GuardAction::Kind::clip) {
-      told.push_back(action_text(action));
-      continue;
-    }
-    ++clips;
-    last_clip = &action;
-  }
-  std::string text;
-  constexpr std::size_t kEnd = 4;
-  for (std::size_t i = 0; i < told.size(); ++i) {
-    if (i == kEnd && told.size() > 2 * kEnd) {
-      text += line("", fmt::format("… {} more", told.size() - 2 * kEnd));
-      i = told.size() - kEnd;
-    }
-    text += line(text.empty() ? "guard" : "", told[i]);
-  }
-  if (clips > 0) {
-    text += line(text.empty() ? "guard" : "",
-                 fmt::format("{} clipped; the last: {}", plural(clips, "step"), action_text(*last_clip)));
-  }
-  return text;
-}
-
 }  // namespace
+
+/// Three significant digits are what a person compares.
+std::string short_number(double value) {
+  const double size = std::fabs(value);
+  if (size >= 1000 && size < 1e6) return fmt::format("{:.0f}", value);
+  return std::isfinite(value) && value != std::floor(value) ? fmt::format("{:.3g}", value) : show_number(value);
+}
 
 bool watched(const Run& run) { return !run.sites.empty() || !run.rows.empty(); }
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "firstfault/reason/engine.h"
+#include "firstfault/reason/rules/clip_trends.h"
 #include "firstfault/reason/rules/rule.h"
 #include "firstfault/reason/standing/standing.h"
 
@@ -69,8 +70,15 @@ void locate(const Run& run, Hypothesis& hypothesis) {
   hypothesis.line = origin->stack.front().line;
 }
 
+/// What a guard's ledger of clips said before the harm. The rule about clips has said it already.
+void add_warnings(const Run& run, Hypothesis& hypothesis) {
+  if (!clips_speak_for(hypothesis.cause)) return;
+  for (Evidence& one : evidence_of(clip_trends(run, hypothesis.step))) hypothesis.evidence.push_back(std::move(one));
+}
+
 void finish(const Run& run, Hypothesis& hypothesis) {
   locate(run, hypothesis);
+  add_warnings(run, hypothesis);
   for (Evidence& one : effects(run, hypothesis)) hypothesis.evidence.push_back(std::move(one));
   std::stable_sort(hypothesis.evidence.begin(), hypothesis.evidence.end(), by_step);
 }

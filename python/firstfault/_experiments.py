@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
+from firstfault._watch import eps_as_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _LOW = ("torch.float16", "torch.bfloat16")
 _QUIET = 2.0  # seconds, before progress is shown
-_MOST_STEPS = 4  # faulty steps of a run that are looked into
 
 # (name, what is changed, begin, end, whether begin writes parameters)
 _Own = tuple[str, str, "Callable[[], None]", "Callable[[], None] | None", bool]
@@ -31,40 +30,34 @@ _Own = tuple[str, str, "Callable[[], None]", "Callable[[], None] | None", bool]
 class Laboratory:
     """What a guard needs for experiments: what earlier batches were like, and which steps were looked into."""
 
-    def __init__(self, guard: Guard, max_replays: int, max_seconds: float) -> None:
+    def __init__(self, guard: Guard, looked_into: Any, max_replays: int, max_seconds: float) -> None:
         self.guard = guard
+        self._looked_into = looked_into
         self.max_replays, self.max_seconds = int(max_replays), float(max_seconds)
         self.memory = _module().BatchMemory()
         # Hyperparameters as they are at the start, by number of the optimizer.
         self._usual = {
             held.number: [dict(group, params=None) for group in held.optimizer.param_groups]
-            for held in guard._held.values()
+            for held in guard._hooks.held.values()
         }
-        self._seen: set[tuple] = set()
 
     def remember(self, tensors: list[torch.Tensor]) -> None:
         """The batch of a step in which nothing was wrong."""
-        self.memory.remember(tensors)
+        if self._looked_into.any():
+            self.memory.remember(tensors)
 
     def wants(self, fault: Fault) -> bool:
-        """The first faulty step, and later ones that began elsewhere. A spike is finite: there is nothing to cure."""
-        if fault.kind == "spike" or len(self._seen) >= _MOST_STEPS:
-            return False
-        return self._what(fault) not in self._seen
-
-    def _what(self, fault: Fault) -> tuple:
-        origin = self.guard._origin_of(fault)
-        return (fault.kind,) if origin is None else (origin.op, origin.module, origin.mechanism)
+        return self._looked_into.wants(fault.kind, self.guard._faults.origin_of(fault))
 
     def look_into(self, fault: Fault, replayer: Replayer) -> None:
         """Run the step again, unchanged and then with one thing changed each; tell the watch what came of it."""
         guard = self.guard
-        known = guard._origin_of(fault)
+        known = guard._faults.origin_of(fault)
         live = _module()
         given = live.Circumstances(self._own_changes(fault, replayer), Progress())
         given.step = fault.watch_step
         given.raw_scores = any(fact.kind == "raw_scores" for fact in guard.watch.run().facts)
-        given.unchanged = max(2, guard._replays)
+        given.unchanged = max(2, guard._faults.replays)
         given.max_replays, given.max_seconds = self.max_replays, self.max_seconds
         done = live.experiment(replayer._live, replayer.step, self.memory, given)
         fault.exactness = done.exactness
@@ -73,7 +66,7 @@ class Laboratory:
         if fault.kind != "hyperparameter" or done.exactness.failed:  # it was refused before it could do harm
             fault.experiments = list(done.made)
         guard.watch._live.learned(fault.watch_step, fault.origins if known is None else [], fault.experiments)
-        self._seen.add(self._what(fault))
+        self._looked_into.add(fault.kind, guard._faults.origin_of(fault))
 
     def _own_changes(self, fault: Fault, replayer: Replayer) -> list[_Own]:
         own: list[_Own] = []
@@ -83,7 +76,7 @@ class Laboratory:
         own += self._float32(replayer)
         if fault.step == 0:
             own += self._initialised()
-        if replayer.began.left_copies is not None or replayer.began.left is not None:
+        if replayer.has_gradients:
             parameters = replayer.began.parameters
             own.append(("zero_grad", "gradients set to zero before the step", lambda: _drop(parameters), None, False))
         return own
@@ -105,23 +98,23 @@ class Laboratory:
         ]
         if not said:
             return []
-        guard = self.guard
+        hooks = self.guard._hooks
 
         def begin() -> None:
-            guard._repair_before_step = repair
+            hooks.repair_before_step = repair
 
         def end() -> None:
-            guard._repair_before_step = None
+            hooks.repair_before_step = None
 
         return [("hyperparameter", ", ".join(said), begin, end, False)]
 
     # -- state
 
     def _earlier_state(self, fault: Fault) -> list[_Own]:
-        snapshot = next((one for one in self.guard._snapshots if one.step < fault.step), None)
+        snapshot = self.guard._snapshots.oldest_before(fault.step)
         if snapshot is None:
             return []
-        pairs = _parameters_in(snapshot, self.guard._all_parameters()[0])
+        pairs = snapshot.values_of(self.guard._parts.parameters()[0])
 
         def begin() -> None:
             import torch
@@ -134,10 +127,10 @@ class Laboratory:
         return [("earlier_state", text, begin, None, True)] if pairs else []
 
     def _initialised(self) -> list[_Own]:
-        parameters = self.guard._all_parameters()[0]
+        parameters = self.guard._parts.parameters()[0]
 
         def begin() -> None:
-            _draw_anew(parameters)
+            _module().draw_anew(parameters)
 
         return [("initialised", "parameters drawn anew, with a variance of 1 / fan-in", begin, None, True)]
 
@@ -196,41 +189,9 @@ def _sound(key: str, value: Any, before: Any, group: dict) -> float | None:
     """Another value for a hyperparameter that cannot be; None where it can."""
     if not isinstance(value, float):
         return None
-    if not math.isfinite(value):
-        return before if isinstance(before, float) and math.isfinite(before) else 1e-3
-    if key == "eps" and group["params"] and str(group["params"][0].dtype) in _LOW and value < 1e-4:
-        return 1e-3
-    if key == "eps" and value == 0:
-        return 1e-8
-    return None
-
-
-def _parameters_in(snapshot: Any, parameters: list[torch.Tensor]) -> list[tuple]:
-    """(parameter, its value then)"""
-    wanted = {id(parameter) for parameter in parameters}
-    pairs = []
-    for one in snapshot._optimizers:
-        pairs += [(p, value) for p, value in zip(one._tensors, one.copies.copies, strict=True) if id(p) in wanted]
-    return pairs
-
-
-def _draw_anew(parameters: list[torch.Tensor]) -> None:
-    """Matrices normal with a variance of 1 / fan-in; of vectors only those that are not finite."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in parameters:
-            if not parameter.is_floating_point():
-                continue
-            if parameter.dim() >= 2:
-                fan_in = parameter[0].numel()
-                value = torch.randn(parameter.shape, generator=generator) / math.sqrt(max(1, fan_in))
-            elif not bool(torch.isfinite(parameter).all()):
-                value = 0.1 * (2 * torch.rand(parameter.shape, generator=generator) - 1)
-            else:
-                continue
-            parameter.copy_(value.to(parameter.dtype))
+    is_eps = key == "eps"
+    held = eps_as_held(group) if is_eps else value
+    return _module().sound_value(value, held, is_eps, before if isinstance(before, float) else None)
 
 
 @contextlib.contextmanager

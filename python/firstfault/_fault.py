@@ -28,7 +28,7 @@ class TrainingFault(RuntimeError):
 
     @property
     def origin(self) -> Origin | None:
-        return self._guard._origin_of(self._fault)
+        return self._guard._faults.origin_of(self._fault)
 
     @property
     def hypotheses(self) -> list[Hypothesis]:

@@ -2,65 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import math
 import os
-import types
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
 from firstfault._experiments import Laboratory
-from firstfault._fault import Fault, Finding, TrainingFault
-from firstfault._guarded import Guarded
+from firstfault._faults import Faults
+from firstfault._optimizer_hooks import OptimizerHooks
+from firstfault._parts import Parts
 from firstfault._prove import Windows
-from firstfault._replay import Began, Program, Replayer, in_eager, tensor_of
-from firstfault._state import (
-    OptimizerState,
-    Parts,
-    Snapshot,
-)
+from firstfault._replay import Began, Habits, handed_out_again
+from firstfault._snapshots import Snapshots
+from firstfault._step_function import StepFunction
 from firstfault._watch import Watch, _named
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import torch
 
-    from firstfault._core import GuardAction, Hypothesis, Origin, Run
+    from firstfault._core import GuardAction, Hypothesis, Run
+    from firstfault._fault import Fault
+    from firstfault._replay import Program, Replayer
 
 _POLICIES = ("raise", "skip", "rollback", "warn")
-_MOST_SNAPSHOTS = 16
-_MOST_CLIPS = 4096  # kept one by one; all are counted in the facts of the run
-_NAN = float("nan")
-
-
-def _calls_step(function: Any) -> bool:
-    """Whether a function's own code calls something named ``step``, as far as can be read."""
-    while hasattr(function, "func") and hasattr(function, "keywords"):
-        function = function.func
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if code is None:
-        code = getattr(type(function).__call__, "__code__", None)
-    todo, seen = [code], set()
-    while todo:
-        one = todo.pop()
-        if not isinstance(one, types.CodeType) or one in seen:
-            continue
-        seen.add(one)
-        if "step" in one.co_names:
-            return True
-        todo.extend(one.co_consts)
-    return False
-
-
-def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    try:
-        parameter = inspect.signature(type(optimizer).step).parameters.get("closure")
-    except (TypeError, ValueError):
-        return False
-    return parameter is not None and parameter.default is inspect.Parameter.empty
+_LOOK_EVERY = 64  # steps; whether parameters or buffers have joined
 
 
 class Guard:
@@ -135,60 +102,29 @@ class Guard:
             threshold_vanishing=threshold_vanishing,
             threshold_exploding=threshold_exploding,
         )
-        live = _module()
-        self._process = os.getpid()
-        self._on_fault = on_fault
-        self._policy = live.Policy(on_fault, int(max_consecutive_skips), after_skips, int(max_rollbacks))
-        self._undo = undo
-        self._snapshot_every, self._snapshot_bytes = int(snapshot_every), int(snapshot_bytes)
-        self._scaler, self._accumulate, self._calls_step = scaler, int(accumulate), calls_step
-        self._replays = int(replays)
-        stateful = [one for one in (*_listed(scheduler), scaler) if one is not None]
-        self._parts = Parts([one for _, one in models], optimizers, stateful)
-        names = {id(p): f"{name}.{path}" for name, one in models for path, p in one.named_parameters()}
-        self._names = names
-        arguments = (
-            float(max_norm or 0),
-            bool(adaptive),
-            float(adaptive) if adaptive and adaptive is not True else 3.0,
-            float(clip_value or 0),
-            float(clip_factor or 0),
-            float(norm_type),
-            float(spike or 0),
-        )
-        self._clips = any(arguments[i] for i in (0, 1, 3, 4))
-        self._held = {id(one): Guarded(one, i, live.StepCheck(*arguments), names) for i, one in enumerate(optimizers)}
-        self._step = 0
-        self._active = False
-        self._began: Began | None = None
-        self._in_step = False
-        self._fault: Fault | None = None
-        self._again: Fault | None = None  # a batch is to be handed out once more for it
-        self._replay: Program | None = None
-        self._loss: float | None = None
-        self._last_loss: torch.Tensor | None = None
-        self._bad_loss = False
-        self._steps_seen = 0  # of optimizers, in this call of step()
-        self._pending = 0
-        self._gradient_habit, self._learnt, self._writes_batch, self._copy_first = "learning", 0, False, False
-        self._self_stepping: dict[int, bool] = {}
-        self._buffers: Any = None
-        self._buffer_slots = self._parts.buffers()
-        self._known_of: Any = None
-        self._known_ids: set[int] = set()
-        self._parameters: tuple[list, list] | None = None
-        self._snapshots: list[Snapshot] = []
-        self._said: set[str] = set()
-        self._handles: list = []
-        self._own_hooks: dict[int, tuple] = {}
-        self._repair_before_step: Callable[[Guarded], None] | None = None  # of an experiment
-        self._laboratory = Laboratory(self, max_replays, max_seconds) if experiments and replays else None
         #: Called with a :class:`Replayer` for each faulty step of ``step()``, before the policy.
         self.on_replay: Callable[[Replayer], None] | None = None
-        self._clips_kept = 0
         self.actions: list[GuardAction] = []
-        for optimizer_ in optimizers:
-            self._hook(optimizer_)
+        live = _module()
+        self._process = os.getpid()
+        self._on_fault, self._snapshot_every = on_fault, int(snapshot_every)
+        self._step = 0
+        self._active = self._in_step = False
+        self._began: Began | None = None
+        self._replay: Program | None = None
+        self._again: Fault | None = None  # a batch is to be handed out once more for it
+        self._habits = Habits()
+        stateful = [one for one in (*_listed(scheduler), scaler) if one is not None]
+        self._parts = Parts(models, optimizers, stateful, [self, self.watch])
+        policy = live.Policy(on_fault, int(max_consecutive_skips), after_skips, int(max_rollbacks))
+        self._snapshots = Snapshots(self._parts, policy, int(snapshot_bytes))
+        self._function = StepFunction(self, scaler, calls_step, int(accumulate))
+        clip = _clip_arguments(max_norm, adaptive, clip_value, clip_factor)
+        checks = [live.StepCheck(*clip, float(norm_type), float(spike or 0)) for _ in optimizers]
+        self._hooks = OptimizerHooks(self, checks, clips=any(clip[i] for i in (0, 1, 3, 4)), undo=undo)
+        looked_into = live.LookedInto(bool(experiments), int(replays))
+        laboratory = Laboratory(self, looked_into, int(max_replays), float(max_seconds))
+        self._faults = Faults(self, laboratory, policy, int(replays))
 
     # -- life cycle
 
@@ -196,7 +132,7 @@ class Guard:
         """Begin; ``guard()`` and ``with`` do it."""
         if self._own_watch:
             self.watch.start()
-        self._renewed_buffers()
+        self._parts.renew_buffers()
         self._active = True
         return self
 
@@ -205,9 +141,7 @@ class Guard:
         if os.getpid() != self._process:
             return
         self._active = False
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.remove()
         self._snapshots.clear()
         self._began = None
         if self._own_watch:
@@ -223,25 +157,6 @@ class Guard:
         traceback: types.TracebackType | None,
     ) -> None:
         self.close("complete" if error is None else "died")
-
-    def _hook(self, optimizer: torch.optim.Optimizer) -> None:
-        before = optimizer.register_step_pre_hook(self._before)
-        first = optimizer.register_step_post_hook(self._after)
-        last = optimizer.register_step_post_hook(self._settle)
-        self._handles += [before, first, last]
-        self._own_hooks[id(optimizer)] = (before.id, first.id, last.id)
-        self._order(optimizer)
-
-    def _order(self, optimizer: torch.optim.Optimizer) -> None:
-        """Be the last to look before a step, the first and the last after it. Not from inside a hook."""
-        before, first, last = self._own_hooks[id(optimizer)]
-        pre, post = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-        if next(reversed(pre)) != before:
-            pre.move_to_end(before)
-        if next(iter(post)) != first:
-            post.move_to_end(first, last=False)
-        if next(reversed(post)) != last:
-            post.move_to_end(last)
 
     @property
     def running(self) -> bool:
@@ -259,20 +174,20 @@ class Guard:
         if not self.running or self._in_step:
             return train_step(*batch)
         self._begin([train_step], batch)
-        self._in_step, self._steps_seen = True, 0
+        self._in_step, self._function.steps_seen = True, 0
         try:
-            result = self._call(train_step, batch)
+            result = self._function.call(train_step, batch)
         except BaseException:
-            self._show_all()
+            self._hooks.show_all()
             self._began = None
             raise
         finally:
             self._in_step = False
-        fault, self._fault = self._fault, None
+        fault = self._faults.take()
         if fault is None:
             self._end_step()
         else:
-            self._handle(fault, lambda again: self._call(train_step, again))
+            self._faults.handle(fault, lambda again: self._function.call(train_step, again))
         return result
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -287,480 +202,58 @@ class Guard:
                 self._begin([], (batch,))
             yield batch
             fault, self._again = self._again, None
-            if fault is not None:
-                yield from self._once_more(fault)
+            if fault is None:
+                continue
+            if self._began is not None and self.running:
+                yield from handed_out_again(self, self._began, fault)
+            self._faults.apply(fault)
 
-    def _once_more(self, fault: Fault) -> Iterator[Any]:
-        began = self._began
-        if began is None or not self.running:
-            return self._apply(fault)
-        from torch.utils._pytree import tree_unflatten
-
-        program = Program(self, began, lambda _: None, set())
-        gradients = [parameter.grad for parameter in began.parameters]
-        slots = self._parts.buffers()
-        buffers = _module().Copies(slots.tensors)
-        state = began.state()
-        program.restore()
-        began.buffers.restore()
-        began.random.restore()
-        for parameter in began.parameters:
-            parameter.grad = None
-        leaves = list(began.leaves)
-        for place, tensor in zip(began.where, _module().Copies(began.tensors).copies, strict=True):
-            leaves[place] = tensor
-        del state
-        self._replay, stance = program, in_eager()
-        origins: list[Origin] = []
-        self.watch._live.begin_aside()
-        try:
-            with stance:
-                yield tree_unflatten(leaves, began.spec)[0]
-        finally:
-            origins = self.watch._live.end_aside(False).origins
-            self._replay = None
-            self._show_all()
-            for parameter, gradient in zip(began.parameters, gradients, strict=True):
-                parameter.grad = gradient
-            slots.restore()
-            buffers.restore()
-            program.resume()
-            program.after[3].restore()
-        fault.origins = origins
-        self._apply(fault)
-
-    def _call(self, train_step: Callable[..., Any], batch: tuple) -> Any:
-        optimizers = self._parts.optimizers
-        calls = self._steps_itself(train_step)
-        if not calls and len(optimizers) == 1 and _needs_closure(optimizers[0]):
-            result: list[Any] = []
-
-            def closure() -> Any:
-                result.append(train_step(*batch))
-                return tensor_of(result[-1])
-
-            optimizers[0].step(closure)
-            if self._replay is None:
-                self._last_loss = tensor_of(result[0]) if result else None
-            return result[0] if result else None
-        before = self._steps_seen
-        result_ = train_step(*batch)
-        loss = tensor_of(result_)
-        self._loss = None if loss is None else float(loss.detach())
-        if self._replay is None:
-            self._last_loss = loss
-        if self._steps_seen > before and not calls:
-            self._self_stepping[_key(train_step)] = calls = True
-        if not calls:
-            self._make_step()
-        elif self._loss is not None and not math.isfinite(self._loss) and self._replay is None:
-            self._late_loss()
-        self._loss = None
-        return result_
-
-    def _steps_itself(self, train_step: Callable[..., Any]) -> bool:
-        if self._calls_step is not None:
-            return self._calls_step
-        key = _key(train_step)
-        if key not in self._self_stepping:
-            if len(self._self_stepping) > 64:
-                self._self_stepping.clear()
-            self._self_stepping[key] = _calls_step(train_step)
-        return self._self_stepping[key]
-
-    def _make_step(self) -> None:
-        """The optimizers' steps, for a function that leaves them to the guard."""
-        if self._replay is None:
-            self._pending += 1
-            if self._loss is not None and not math.isfinite(self._loss):
-                self._bad_loss = True
-            if self._pending < self._accumulate:
-                return
-            self._pending = 0
-        for optimizer in self._parts.optimizers:
-            if self._scaler is not None:
-                self._scaler.step(optimizer)
-            else:
-                optimizer.step()
-        if self._scaler is not None:
-            self._scaler.update()
-        self._bad_loss = False  # where the scaler left the steps out, nobody has asked for it
-
-    def _late_loss(self) -> None:
-        """The loss came back not finite from a function that made the step itself."""
-        if self._fault is not None:
-            return
-        reason = f"the loss is {self._loss}"
-        if self._steps_seen == 0:  # of a micro-batch, or the scaler left the step out
-            self._bad_loss = self._scaler is None
-            return
-        held = next(iter(self._held.values()))
-        self._note(Finding("loss", reason), held, written=True)
-
-    # -- around an optimizer's step
-
-    def _before(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> tuple | None:
-        held = self._held.get(id(optimizer))
-        if held is None or not self.running:
-            return None
-        held.refresh()
-        self._steps_seen += 1
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-        if self._replay is not None:
-            self._before_in_replay(held)
-            return None if not callable(closure) else self._with_closure(held, closure, args, kwargs)
-        held.copy = None
-        if self._steps_seen > 1 and self._in_step:
-            self._copy_first = True  # from now on; this time what was written before is not known
-            if self._began is not None and not self._began.optimizer_copies:
-                self._began.unsaved = True
-        if self._undo == "step" or self._copy_first or (callable(closure) and not held.trusted):
-            held.save()
-        if callable(closure):
-            return self._with_closure(held, closure, args, kwargs)
-        faulty = self._look(held)
-        if not faulty and not self._snapshots and self._began is None and self._step == 0:
-            self._take_snapshot()
-        return None
-
-    def _look(self, held: Guarded, loss: float | None = None) -> bool:
-        """Check what the optimizer is about to use, and clip; True: it must not."""
-        if self._left_to_scaler(held.optimizer):
-            return False
-        if loss is None:
-            loss = self._known_loss()
-        finding, clip = held.check.before(held.parameters, held.names, held.hyperparameters(), loss, held.lr())
-        if finding:
-            self._note(finding, held, written=False)
-            if self._on_fault == "warn":
-                return False
-            if held.copy is None:
-                held.copy = OptimizerState(held.optimizer)
-            held.hide()
-            self.watch._live.refused()
-            return True
-        if clip is not None and self._clips:
-            action = self.watch._live.measured(clip)
-            if action is not None and self._clips_kept < _MOST_CLIPS:
-                self._clips_kept += 1
-                self.actions.append(action)
-        return False
-
-    def _left_to_scaler(self, optimizer: torch.optim.Optimizer) -> bool:
-        """A fused optimizer skips by itself where the scaler found Inf; its gradients are still scaled."""
-        import torch
-
-        found = getattr(optimizer, "found_inf", None)
-        if found is None:
-            return False
-        if float(found) > 0:
-            return True
-        scale = getattr(optimizer, "grad_scale", None)
-        if scale is not None and self._clips:
-            gradients = [p.grad for p in self._held[id(optimizer)].parameters if p.grad is not None]
-            with torch.no_grad():
-                torch._foreach_mul_(gradients, 1.0 / float(scale))
-            optimizer.grad_scale = torch.ones_like(scale)
-        return False
-
-    def _known_loss(self) -> float:
-        """0 where it is not known."""
-        bad, self._bad_loss = self._bad_loss, False
-        if bad:
-            return _NAN
-        if self._loss is not None:
-            return self._loss
-        if self._scaler is not None:  # what backward() was called on is scaled
-            return 0.0
-        pending = self.watch._live.pending_loss()
-        return 0.0 if pending is None else pending
-
-    def _with_closure(self, held: Guarded, closure: Callable, args: tuple, kwargs: dict) -> tuple:
-        held.evaluations = 0
-
-        def checked(*given: Any, **named: Any) -> Any:
-            if held.hidden is not None:
-                held.hidden = None  # of an evaluation before: this one makes its own
-            result = closure(*given, **named)
-            held.evaluations += 1
-            if self._replay is not None:
-                self._look_in_replay(held)
-                return result
-            loss = tensor_of(result)
-            value = 0.0 if loss is None else float(loss.detach())
-            if self._fault is None or self._fault.held is not held:
-                self._look(held, value)
-                if self._fault is not None and held.evaluations > 1:
-                    self._fault.written = True
-            elif self._on_fault != "warn":
-                held.hide()
-            return result
-
-        if "closure" in kwargs:
-            return args, {**kwargs, "closure": checked}
-        return (args[0], checked, *args[2:]), kwargs
-
-    def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        held = self._held.get(id(optimizer))
-        if held is None or not self.running:
-            return
-        if held.hidden is not None:
-            held.show()
-            if held.copy is not None:
-                held.copy.restore()
-            return
-        if self._replay is not None:
-            return
-        if self._began is not None:
-            if held.copy is not None:
-                self._began.optimizer_copies.append(held.copy)
-            else:
-                self._began.unsaved = True
-        if self._fault is not None and self._fault.held is held:
-            return
-        held.state.look()
-        finding = _module().check_after(held.parameters + held.state.tensors, held.result_names())
-        if finding:
-            self._note(finding, held, written=True)
-
-    def _settle(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """After everybody's hooks: where no ``step()`` is around the optimizer's, a fault is dealt with here."""
-        if not self.running or self._in_step or self._replay is not None or id(optimizer) not in self._held:
-            return
-        fault, self._fault = self._fault, None
-        if fault is None:
-            self._end_step()
-        elif self._began is not None and self._replays and not fault.written and self._origin_of(fault) is None:
-            self._again = fault  # batches() hands it out once more
-        else:
-            self._apply(fault)
-
-    def _note(self, finding: Any, held: Guarded, *, written: bool) -> None:
-        if self._fault is None:
-            self._fault = Fault(self._step, self.watch._live.steps(), finding, held, written=written)
-
-    def _show_all(self) -> None:
-        for held in self._held.values():
-            if held.hidden is not None:
-                held.show()
-
-    # -- in replays
-
-    def _before_in_replay(self, held: Guarded) -> None:
-        if held.number in self._replay.writes:
-            if self._repair_before_step is not None:
-                self._repair_before_step(held)
-            return
-        held.copy = None if held.trusted else OptimizerState(held.optimizer)
-        held.hide()
-
-    def _look_in_replay(self, held: Guarded) -> None:
-        gradients = [p.grad for p in held.parameters if p.grad is not None]
-        if held.number not in self._replay.writes or _module().check_after(gradients, []):
-            held.hide()
-
-    # -- faults
-
-    def _handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
-        try:
-            looks = self._laboratory is not None and self._laboratory.wants(fault)
-            unknown = not looks and self._replays > 0 and self._origin_of(fault) is None
-            replayer = self.replayer(fault, call) if looks or unknown or self.on_replay is not None else None
-            if replayer is not None:
-                with contextlib.closing(replayer):
-                    if looks:
-                        self._laboratory.look_into(fault, replayer)
-                    if unknown:
-                        fault.exactness = replayer.verify(self._replays)
-                        fault.origins = list(fault.exactness.origins)
-                    if self.on_replay is not None:
-                        self.on_replay(replayer)
-        except Exception as error:  # the guard's own failure is no reason to end the training
-            self._warn(f"step {fault.step} could not be replayed: {error}")
-        self._apply(fault)
-
-    def replayer(self, fault: Fault, call: Callable[[tuple], Any]) -> Replayer | None:
-        """None where the state before the step is not to be had: the optimizer wrote, and there is no copy."""
-        began = self._began
-        if began is None or began.unsaved or self._on_fault == "warn":
-            return None
-        live = _module()
-        held = fault.held
-        write = fault.written or fault.kind == "hyperparameter" or bool(began.optimizer_copies)
-        if write and held.copy is not None and all(one is not held.copy for one in began.optimizer_copies):
-            began.optimizer_copies.append(held.copy)
-        state = began.state()
-        tensors = [tensor for one in began.optimizer_copies for tensor in one._tensors]
-        state.written = live.Copies(tensors)
-        writes = {self._held[id(one.optimizer)].number for one in began.optimizer_copies}
-        if not fault.written and fault.kind != "hyperparameter":
-            writes.discard(held.number)
-        step = state.result_now(self._last_loss, fault.written)
-        program = Program(self, began, call, writes)
-        bound = live.Replayer(program, state, self.watch._live, write)
-        return Replayer(self, fault, bound, step, began)
-
-    def _apply(self, fault: Fault) -> None:
-        held = fault.held
-        copy = held.copy if held is not None else None
-        usable = self._usable_snapshot()
-        fault.action = self._policy.faulty(
-            fault.written, copy is not None, usable is not None, 0 if usable is None else self._step - usable.step
-        )
-        lost = 0
-        if fault.action == "warn":
-            self._warn(f"step {fault.step}: {fault.reason}; the step was made all the same")
-        elif fault.action == "rollback":
-            lost = self._roll_back(usable)
-        elif fault.written:
-            if copy is not None:
-                copy.restore()
-            elif usable is not None:
-                lost = self._roll_back(usable)
-        if fault.action in ("skip", "stop") and not lost and self._buffers is not None:
-            self._buffer_slots.restore()
-            self._buffers.restore()
-        undone = ""
-        if fault.written and fault.action != "warn":
-            undone = "snapshot" if copy is None or fault.action == "rollback" else "copy"
-        went_back = fault.action == "rollback" or (undone == "snapshot" and usable is not None)
-        step = fault.watch_step if self.watch.running else fault.step
-        snapshot = usable.step if went_back else -1
-        action = step, fault.action, fault.kind, fault.reason, undone, snapshot, lost
-        self.actions.append(self.watch._live.acted(action))
-        if held is not None:
-            held.copy = None
-        self._began = None
-        self._step += 1
-        if fault.action == "stop":
-            raise TrainingFault(self, fault, self._why_stopped(fault))
-
-    def _why_stopped(self, fault: Fault) -> str:
-        if self._on_fault == "raise":
-            return ""
-        if self._policy.skips_in_a_row:
-            return f", after {self._policy.skips_in_a_row} steps in a row were skipped"
-        if self._policy.rollbacks:
-            return f", after {self._policy.rollbacks} rollbacks that led to the same place"
-        return ", and there is no snapshot to roll back to" if fault.written or self._on_fault == "rollback" else ""
-
-    def _warn(self, text: str) -> None:
-        if len(self._said) < 10 and text not in self._said:
-            self._said.add(text)
-            warnings.warn(f"firstfault.guard: {text}", RuntimeWarning, stacklevel=4)
-
-    def _origin_of(self, fault: Fault) -> Origin | None:
-        if fault.origins:
-            return fault.origins[0]
-        for origin in self.watch.run().origins:
-            if origin.sink and origin.step >= fault.watch_step:
-                return origin
-        return None
-
-    # -- snapshots
-
-    def _usable_snapshot(self) -> Snapshot | None:
-        if not self._snapshots:
-            return None
-        # One that was gone back to already and led to the same place is given up where there is an older one.
-        if self._policy.rollbacks and len(self._snapshots) > 1:
-            return self._snapshots[-2]
-        return self._snapshots[-1]
-
-    def _roll_back(self, snapshot: Snapshot) -> int:
-        del self._snapshots[self._snapshots.index(snapshot) + 1 :]
-        snapshot.restore()
-        self.watch._live.rolled_back()
-        return self._step - snapshot.step
-
-    def _take_snapshot(self) -> None:
-        self._snapshots.append(Snapshot(self._step, self._parts))
-        while len(self._snapshots) > 1 and (
-            len(self._snapshots) > _MOST_SNAPSHOTS or sum(one.bytes for one in self._snapshots) > self._snapshot_bytes
-        ):
-            steps = [one.step for one in self._snapshots]
-            del self._snapshots[_module().snapshot_to_drop(steps, self._step)]
-        if self._snapshots[0].bytes > self._snapshot_bytes:
-            self._snapshots.clear()
-            self._warn("a single snapshot is larger than snapshot_bytes; there is nothing to roll back to")
-
-    # -- steps
+    # -- of each step
 
     def _begin(self, roots: list[Any], batch: tuple) -> None:
-        self._show_all()
-        self._fault = self._again = None
-        for optimizer in self._parts.optimizers:
-            self._order(optimizer)
-        if not self._snapshots and self._step == 0:
-            self._take_snapshot()
+        self._hooks.show_all()
+        self._faults.now = self._again = None
+        self._hooks.order()
+        self._first_snapshot()
         self._began = Began(self, roots, batch)
+
+    def _first_snapshot(self) -> None:
+        if self._step == 0 and not self._snapshots and self._began is None:
+            self._take_snapshot()
 
     def _end_step(self) -> None:
         """Of a step in which nothing was wrong."""
         if self._began is not None:
             self._began.end_gradients()
-            if self._laboratory is not None and self._began.intact():
-                self._laboratory.remember(self._began.tensors)
-            self._began = None
-        self._policy.healthy()
-        self._step += 1
-        for held in self._held.values():
-            held.end_step()
+            if self._began.intact():
+                self._faults.laboratory.remember(self._began.tensors)
+        self._faults.healthy()
+        self._next_step()
         if self._step % self._snapshot_every == 0:
             self._take_snapshot()
-        if not self._in_step and self._buffers is not None:
-            self._renewed_buffers()
 
-    def _roots(self) -> list[Any]:
-        """Where state may hide beside the step function: hooks, scheduler, scaler."""
-        roots: list[Any] = list(self._parts.stateful)
-        for optimizer in self._parts.optimizers:
-            own = self._own_hooks[id(optimizer)]
-            tables = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-            for table in tables:
-                roots.extend(
-                    hook
-                    for key, hook in table.items()
-                    if key not in own and getattr(hook, "__self__", None) is not self.watch
-                )
-        return roots
-
-    def _known(self, batch: Iterable[torch.Tensor] = ()) -> set[int]:
-        """What is saved in another way, or must be left alone."""
-        parameters = self._all_parameters()[0]
-        if self._known_of is not parameters:
-            self._known_of = parameters
-            self._known_ids = {id(self), id(self.watch)}
-            self._known_ids.update(map(id, (*self._parts.optimizers, *self._parts.modules, *parameters)))
-        known = set(self._known_ids)
-        known.update(map(id, self._buffer_slots.tensors))
-        known.update(map(id, batch))
-        return known
-
-    def _all_parameters(self) -> tuple[list[torch.Tensor], list[str]]:
-        """Of models and optimizers, each once."""
-        if self._parameters is None or self._step % 64 == 0:
-            seen: dict[int, torch.Tensor] = {}
-            for module in self._parts.modules:
-                for parameter in module._parameters.values():
-                    if parameter is not None:
-                        seen.setdefault(id(parameter), parameter)
-            for held in self._held.values():
-                held.refresh()
-                for parameter in held.parameters:
-                    seen.setdefault(id(parameter), parameter)
-            names = [self._names.get(key, f"parameter {i}") for i, key in enumerate(seen)]
-            self._parameters = list(seen.values()), names
-        return self._parameters
-
-    def _renewed_buffers(self) -> Any:
-        """Copies of the buffers as they are now."""
-        if self._buffers is None or self._step % 64 == 0 or not self._buffer_slots.hold():
-            self._buffer_slots = self._parts.buffers()
-            self._buffers = _module().Copies(self._buffer_slots.tensors)
+    def _end_unchanged_loop(self) -> None:
+        """The end of a step that no ``step()`` is around."""
+        fault = self._faults.take()
+        if fault is not None and self._began is not None and self._faults.wants_origin(fault):
+            self._again = fault  # batches() hands it out once more
+            return
+        if fault is None:
+            self._end_step()
         else:
-            self._buffers.renew()
-        return self._buffers
+            self._faults.apply(fault)
+        self._parts.renew_buffers()
+
+    def _next_step(self) -> None:
+        self._began = None
+        self._hooks.forget_copies()
+        self._step += 1
+        if self._step % _LOOK_EVERY == 0:
+            self._parts.forget()
+
+    def _take_snapshot(self) -> None:
+        if not self._snapshots.take(self._step):
+            self._faults.warn("a single snapshot is larger than snapshot_bytes; there is nothing to roll back to")
 
     # -- answers
 
@@ -794,6 +287,9 @@ class Guard:
         """That were attempted."""
         return self._step
 
+    def _repr_html_(self) -> str:
+        return self.watch._repr_html_()
+
     def __repr__(self) -> str:
         counts: dict[str, int] = {}
         for one in self.actions:
@@ -802,12 +298,14 @@ class Guard:
         return f"<firstfault.Guard on_fault={self._on_fault!r}, {self._step} steps, {done}>"
 
 
-def _key(function: Any) -> int:
-    return id(getattr(getattr(function, "__func__", function), "__code__", type(function)))
-
-
 def _listed(given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _clip_arguments(max_norm: Any, adaptive: bool | float, clip_value: Any, clip_factor: Any) -> tuple:
+    """As GuardClip has them."""
+    z = float(adaptive) if adaptive and adaptive is not True else 3.0
+    return float(max_norm or 0), bool(adaptive), z, float(clip_value or 0), float(clip_factor or 0)
 
 
 def _check_choices(on_fault: str, after_skips: str, undo: str) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from firstfault._state import OptimizerState, StateTensors
+from firstfault._watch import eps_as_held
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
 
 _NAN = float("nan")
@@ -30,7 +29,6 @@ class Guarded:
         # Of the others it is not known what they write without gradients, or before a closure is called.
         self.trusted = module.startswith("torch.optim") and not hasattr(optimizer, "_gather_flat_grad")
         self._sizes: list[int] = []
-        self._eps: dict[tuple, float] = {}
         self.parameters: list[torch.Tensor] = []
         self.names: list[str] = []
         self.state = StateTensors(optimizer)
@@ -67,7 +65,7 @@ class Guarded:
                 if key == "params" or value is None or value is True or value is False:
                     continue
                 if isinstance(value, (int, float)):
-                    held = self._eps_as_held(value, group) if key == "eps" else value
+                    held = eps_as_held(group) if key == "eps" else value
                     numbers.append((key + of, value, held, key == "eps"))
                 elif isinstance(value, (tuple, list)):
                     numbers.extend(
@@ -79,18 +77,6 @@ class Guarded:
                     number = float(value)
                     numbers.append((key + of, number, number, False))
         return numbers
-
-    def _eps_as_held(self, eps: float, group: Mapping[str, Any]) -> float:
-        import torch
-
-        if group.get("fused") or not group["params"]:  # a fused kernel adds it in float32
-            return eps
-        dtype = group["params"][0].dtype
-        if dtype != torch.float16:
-            return eps
-        if (eps, dtype) not in self._eps:
-            self._eps[eps, dtype] = float(torch.tensor(eps, dtype=dtype))
-        return self._eps[eps, dtype]
 
     def save(self) -> None:
         """Copy what the optimizer holds, before a step."""

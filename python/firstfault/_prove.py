@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from firstfault._experiments import Progress
 from firstfault._replay import tensor_of
-from firstfault._state import ProgramState, Snapshot
+from firstfault._snapshots import Snapshot
+from firstfault._state import ProgramState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,12 +38,12 @@ class Windows:
         from firstfault import _core
 
         guard = self.guard
-        snapshot = next((one for one in reversed(guard._snapshots) if one.step <= first), None)
+        snapshot = guard._snapshots.newest_until(first)
         if snapshot is None:
             return []
-        now = Snapshot(guard._step, guard._parts)
-        program = ProgramState([self.train_step, self.batches, *guard._roots()], guard._known())
-        gradients = [parameter.grad for parameter in guard._all_parameters()[0]]
+        now = Snapshot(guard.steps, guard._parts)
+        program = ProgramState([self.train_step, self.batches, *guard._parts.roots()], guard._parts.known())
+        gradients = [parameter.grad for parameter in guard._parts.parameters()[0]]
         made: list[Experiment] = []
         length = step - snapshot.step + 1 + _MARGIN
         try:
@@ -62,7 +63,7 @@ class Windows:
         finally:
             now.restore()
             program.restore()
-            for parameter, gradient in zip(guard._all_parameters()[0], gradients, strict=True):
+            for parameter, gradient in zip(guard._parts.parameters()[0], gradients, strict=True):
                 parameter.grad = gradient
         return made
 
@@ -85,7 +86,7 @@ class Windows:
     def _run(self, snapshot: Snapshot, steps: int, change: Any, batch: Callable | None) -> list[float]:
         """The losses, up to the first one that is not finite."""
         snapshot.restore()
-        for parameter in self.guard._all_parameters()[0]:
+        for parameter in self.guard._parts.parameters()[0]:
             parameter.grad = None
         losses: list[float] = []
         with contextlib.suppress(IndexError), change:
@@ -100,7 +101,7 @@ class Windows:
     def _loss(self, given: tuple) -> float:
         """NaN also for a step that cannot be made, as with parameters that are NaN by then."""
         try:
-            loss = tensor_of(self.guard._call(self.train_step, given))
+            loss = tensor_of(self.guard._function.call(self.train_step, given))
         except Exception:
             return math.nan
         return math.nan if loss is None else float(loss.detach())

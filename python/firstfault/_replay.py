@@ -10,14 +10,20 @@ from firstfault._clip import _module
 from firstfault._state import Hyperparameters, OptimizerState, ProgramState, RandomNumbers, TrainFlags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import torch
 
     from firstfault._fault import Fault
     from firstfault._guard import Guard
 
-_LEARN = 4  # steps in which it is seen what becomes of left-over gradients
+
+class Habits:
+    """What was learnt about the program's steps, so that only those copies are made that are needed."""
+
+    def __init__(self) -> None:
+        self.left_over = _module().LeftOver()  # gradients
+        self.writes_batch = False
 
 
 class Began:
@@ -26,48 +32,34 @@ class Began:
     def __init__(self, guard: Guard, roots: list[Any], batch: tuple) -> None:
         from torch.utils._pytree import tree_flatten
 
-        live = _module()
-        self.guard = guard
+        parts = guard._parts
         self.roots = roots
         self.leaves, self.spec = tree_flatten(batch)
         self.where = [i for i, leaf in enumerate(self.leaves) if hasattr(leaf, "untyped_storage")]
         self.tensors = [self.leaves[i] for i in self.where]
         self.versions = [version_of(tensor) for tensor in self.tensors]
-        self.copies = live.Copies(self.tensors).copies if guard._writes_batch else None
+        self._habits = guard._habits
+        self.copies = _module().Copies(self.tensors).copies if self._habits.writes_batch else None
         self.random = RandomNumbers()
-        self.hyperparameters = Hyperparameters(guard._parts.optimizers)
-        self.flags = TrainFlags(guard._parts.modules)
-        self.buffers, self.buffer_slots = guard._renewed_buffers(), guard._buffer_slots
-        self.program = ProgramState([*roots, *guard._roots()], guard._known(self.tensors), guard._parts.modules)
-        guard._parts.generators = self.program.generators
-        self.parameters, self.names = guard._all_parameters()
+        self.hyperparameters = Hyperparameters(parts.optimizers)
+        self.flags = TrainFlags(parts.modules)
+        self.buffers, self.buffer_slots = parts.renew_buffers(), parts.buffer_slots
+        self.program = ProgramState([*roots, *parts.roots()], parts.known(self.tensors), parts.modules)
+        parts.generators = self.program.generators
+        self.parameters, self.names = parts.parameters()
+        self._habits.left_over.begin(self.parameters)
         self.optimizer_copies: list[OptimizerState] = []  # of those that have written in this step
         self.unsaved = False  # an optimizer has written, and there is no copy from before it
-        self._begin_gradients()
 
-    def _begin_gradients(self) -> None:
-        gradients = [parameter.grad for parameter in self.parameters]
-        self.left, self.left_versions, self.left_copies = None, None, None
-        if all(gradient is None for gradient in gradients):
-            return
-        if self.guard._gradient_habit == "in place":
-            self.left_copies = _module().Copies(gradients).copies
-        elif self.guard._gradient_habit == "learning":
-            self.left = gradients
-            self.left_versions = [None if g is None else version_of(g) for g in gradients]
+    def has_written(self, copy: OptimizerState | None) -> None:
+        if copy is not None:
+            self.optimizer_copies.append(copy)
+        else:
+            self.unsaved = True
 
     def end_gradients(self) -> None:
         """See whether the step drops what was left over, as ``zero_grad()`` does, or writes into it."""
-        if self.left is None:
-            return
-        for parameter, gradient, version in zip(self.parameters, self.left, self.left_versions, strict=True):
-            if gradient is not None and parameter.grad is gradient and version_of(gradient) != version:
-                self.guard._gradient_habit = "in place"
-        if self.guard._gradient_habit == "learning":
-            self.guard._learnt += 1
-            if self.guard._learnt >= _LEARN:
-                self.guard._gradient_habit = "replaced"
-        self.left = None
+        self._habits.left_over.end(self.parameters)
 
     def intact(self) -> bool:
         """Whether the step left its batch as it was."""
@@ -75,35 +67,16 @@ class Began:
 
     def state(self) -> Any:
         """As the C++ side takes it."""
-        live = _module()
-        state = live.StepState()
+        state = _module().StepState()
         state.set_batch(self.copies if self.copies is not None else self.tensors)
-        written = [i for i, t in enumerate(self.tensors) if version_of(t) != self.versions[i]]
-        if written:
-            self.guard._writes_batch = True
-        state.batch_intact = self.copies is not None or not written
+        intact = self.intact()
+        self._habits.writes_batch = self._habits.writes_batch or not intact
+        state.batch_intact = self.copies is not None or intact
         state.set_parameters(self.parameters, self.names)
-        if self.left_copies is not None:
-            state.set_gradients(self.left_copies)
-        elif self.left is not None:
-            state.set_gradients(self._left_gradients(state))
+        state.set_gradients(self._habits.left_over)
         state.buffers = self.buffers
         state.random = self.random.torch
         return state
-
-    def _left_gradients(self, state: Any) -> list[torch.Tensor | None]:
-        import torch
-
-        result: list[torch.Tensor | None] = []
-        for parameter, gradient, version in zip(self.parameters, self.left, self.left_versions, strict=True):
-            if gradient is not None and version_of(gradient) != version:
-                if parameter.grad is gradient:
-                    self.guard._gradient_habit = "in place"
-                    state.gradients_intact = False
-                # Most likely it was set to 0 first, in place.
-                gradient = torch.zeros_like(gradient)
-            result.append(gradient)
-        return result
 
 
 class Program:
@@ -114,13 +87,13 @@ class Program:
         self.after = self._now()
 
     def _now(self) -> tuple:
-        guard = self.guard
+        parts = self.guard._parts
         return (
-            ProgramState([*self.began.roots, *guard._roots()], guard._known(self.began.tensors), guard._parts.modules),
-            Hyperparameters(guard._parts.optimizers),
-            TrainFlags(guard._parts.modules),
+            ProgramState([*self.began.roots, *parts.roots()], parts.known(self.began.tensors), parts.modules),
+            Hyperparameters(parts.optimizers),
+            TrainFlags(parts.modules),
             RandomNumbers(),
-            guard._parts.buffers(),
+            parts.buffers(),
         )
 
     def restore(self) -> None:
@@ -145,7 +118,7 @@ class Program:
                 return tensor_of(self.call(tree_unflatten(leaves, self.began.spec)))
         finally:
             guard._replay = None
-            guard._show_all()
+            guard._hooks.show_all()
 
     def resume(self) -> None:
         for copy in self.began.optimizer_copies:
@@ -187,11 +160,50 @@ class Replayer:
         return self._live.verify(self.step, n)
 
     @property
+    def has_gradients(self) -> bool:
+        """Some were left over from before the step."""
+        return self._live.has_gradients
+
+    @property
     def replays(self) -> int:
         return self._live.replays
 
     def close(self) -> None:
         self._live.close()
+
+
+def handed_out_again(guard: Guard, began: Began, fault: Fault) -> Iterator[Any]:
+    """The batch of a step, for a loop to run it again from where it began; gives the fault its origins."""
+    from torch.utils._pytree import tree_unflatten
+
+    live = _module()
+    program = Program(guard, began, lambda _: None, set())
+    gradients = [parameter.grad for parameter in began.parameters]
+    slots = guard._parts.buffers()
+    buffers = live.Copies(slots.tensors)
+    program.restore()
+    began.buffers.restore()
+    began.random.restore()
+    for parameter in began.parameters:
+        parameter.grad = None
+    leaves = list(began.leaves)
+    for place, tensor in zip(began.where, live.Copies(began.tensors).copies, strict=True):
+        leaves[place] = tensor
+    guard._replay = program
+    guard.watch._live.begin_aside()
+    try:
+        with in_eager():
+            yield tree_unflatten(leaves, began.spec)[0]
+    finally:
+        fault.origins = guard.watch._live.end_aside(False).origins
+        guard._replay = None
+        guard._hooks.show_all()
+        for parameter, gradient in zip(began.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        slots.restore()
+        buffers.restore()
+        program.resume()
+        program.after[3].restore()
 
 
 def version_of(tensor: torch.Tensor) -> int:

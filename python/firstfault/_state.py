@@ -41,8 +41,8 @@ class OptimizerState:
         self.members = [list(group["params"]) for group in optimizer.param_groups]
         tensors = [p for members in self.members for p in members] if parameters else []
         self._state = [(p, _taken_apart(entry, tensors)) for p, entry in dict(optimizer.state).items()]
-        self._tensors = tensors
-        if instead_of is not None and _same(instead_of._tensors, tensors):
+        self.tensors = tensors
+        if instead_of is not None and _same(instead_of.tensors, tensors):
             self.copies = instead_of.copies
             self.copies.renew()
         else:
@@ -56,7 +56,7 @@ class OptimizerState:
         for parameter in [p for p in state if all(p is not known for known, _ in self._state)]:
             del state[parameter]
         for parameter, entry in self._state:
-            rebuilt = _put_together(entry, self._tensors)
+            rebuilt = _put_together(entry, self.tensors)
             known = state.get(parameter)
             if isinstance(known, dict) and isinstance(rebuilt, dict):
                 known.clear()
@@ -64,6 +64,10 @@ class OptimizerState:
             else:
                 state[parameter] = rebuilt
         return written
+
+    def values(self) -> list[tuple]:
+        """(tensor, its value then)"""
+        return list(zip(self.tensors, self.copies.copies, strict=True))
 
     @property
     def bytes(self) -> int:
@@ -415,79 +419,3 @@ def _put_attributes(attributes: dict, saved: dict, internal: Iterable[str]) -> N
     for key in [key for key in attributes if key not in saved and key not in internal]:
         del attributes[key]
     attributes.update(saved)
-
-
-class Buffers:
-    """Which tensors stand where as buffers: a forward may write into one, or put another in its place."""
-
-    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
-        self._slots = [(module._buffers, key, tensor) for module in modules for key, tensor in module._buffers.items()]
-        seen = {id(tensor): tensor for _, _, tensor in self._slots if tensor is not None}
-        self.tensors = list(seen.values())
-
-    def hold(self) -> bool:
-        """They are the same still."""
-        return all(table.get(key) is tensor for table, key, tensor in self._slots)
-
-    def restore(self) -> None:
-        for table, key, tensor in self._slots:
-            table[key] = tensor
-
-
-class Snapshot:
-    """All that a run goes back to."""
-
-    def __init__(self, step: int, parts: Parts) -> None:
-        self.step = step
-        groups = [group for optimizer in parts.optimizers for group in optimizer.param_groups]
-        optimized = {id(parameter) for group in groups for parameter in group["params"]}
-        rest = [tensor for tensor in parts.tensors() if id(tensor) not in optimized]
-        self._optimizers = [OptimizerState(optimizer) for optimizer in parts.optimizers]
-        self._rest = _module().Copies(rest)
-        self._random = RandomNumbers()
-        self._flags = TrainFlags(parts.modules)
-        self._generators = parts.generator_states()
-        self._objects = [(one, copy.deepcopy(one.state_dict())) for one in parts.stateful]
-
-    @property
-    def bytes(self) -> int:
-        return self._rest.bytes + sum(one.bytes for one in self._optimizers)
-
-    def restore(self) -> None:
-        for one in self._optimizers:
-            one.restore()
-        self._rest.restore()
-        self._flags.restore()
-        for one, state in self._objects:
-            one.load_state_dict(copy.deepcopy(state))
-        for undo, state in self._generators:
-            undo(state)
-        self._random.restore()
-
-
-class Parts:
-    """What a guard looks after."""
-
-    def __init__(self, models: list[torch.nn.Module], optimizers: list[Any], stateful: list[Any]) -> None:
-        self.models = models
-        self.optimizers = optimizers
-        self.stateful = stateful  # scheduler, scaler: whatever has a state_dict()
-        self.modules = [module for model in models for module in model.modules()]
-        self.generators: list[torch.Generator] = []
-
-    def tensors(self) -> list[torch.Tensor]:
-        """Parameters and buffers of the models, each once."""
-        seen: dict[int, torch.Tensor] = {}
-        for module in self.modules:
-            for tensor in (*module._parameters.values(), *module._buffers.values()):
-                if tensor is not None:
-                    seen.setdefault(id(tensor), tensor)
-        return list(seen.values())
-
-    def buffers(self) -> Buffers:
-        return Buffers(self.modules)
-
-    def generator_states(self) -> list[tuple[Callable, Any]]:
-        import torch
-
-        return [(one.set_state, one.get_state()) for one in self.generators if isinstance(one, torch.Generator)]

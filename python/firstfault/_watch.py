@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firstfault import _core
 from firstfault._trace import _load_live, _names_of
@@ -27,14 +27,12 @@ _NAN = float("nan")
 _PARAMETERS_LOOKED_AT = 4  # of a group, for the state of its optimizer
 
 
-def _eps_as_held(eps: object, parameter: torch.Tensor) -> float:
-    """As the dtype of the state holds it: 1e-8 is 0 in float16."""
-    import torch
-
-    if not isinstance(eps, (int, float)):
+def eps_as_held(group: Mapping[str, Any]) -> float:
+    """The eps of a parameter group in the dtype that it is added to: 1e-8 is 0 in float16. NaN where there is none."""
+    eps, parameters = group.get("eps"), group["params"]
+    if not isinstance(eps, (int, float)) or not parameters:
         return _NAN
-    dtype = parameter.dtype if parameter.dtype.is_floating_point else torch.float32
-    return float(torch.tensor(eps, dtype=dtype))
+    return _load_live().eps_as_held(eps, parameters[0], bool(group.get("fused")))
 
 
 def _numbers(group: Mapping[str, object]) -> dict[str, float]:
@@ -82,7 +80,6 @@ class _Held:
         self.optimizer = optimizer
         self.number = number
         self.sizes = [len(group["params"]) for group in optimizer.param_groups]
-        self._eps: dict[int, float] = {}
         self._with_state: set[int] = set()  # groups whose optimizer keeps any
 
     def groups(self) -> list[tuple]:
@@ -105,10 +102,7 @@ class _Held:
                 moment = state.get("exp_avg_sq") if is_dict else None
                 if isinstance(moment, torch.Tensor):
                     moments.append(moment)
-            if index not in self._eps:
-                parameters = group["params"]
-                self._eps[index] = _eps_as_held(group.get("eps"), parameters[0]) if parameters else _NAN
-            result.append((_number(group.get("lr")), self._eps[index], steps, moments))
+            result.append((_number(group.get("lr")), eps_as_held(group), steps, moments))
         return result
 
     def grown(self) -> list[torch.Tensor]:

@@ -1,12 +1,15 @@
 // firstfault._live: the experiments on a faulty step. No logic here.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "firstfault/guard/hyperparameter.h"
 #include "firstfault/live/guard/batch_memory.h"
 #include "firstfault/live/guard/experiments.h"
 #include "python/src/live_replay.h"
@@ -65,8 +68,7 @@ guard::Experiments experiment(BoundReplayer& self, const guard::ReplayResult& st
 void bind_experiments(nb::module_& m) {
   nb::class_<guard::BatchMemory>(m, "BatchMemory")
       .def(nb::init<>())
-      .def("remember", [](guard::BatchMemory& self, const nb::list& batch) { self.remember(tensors_of(batch)); })
-      .def("previous", [](const guard::BatchMemory& self) { return listed(self.previous()); });
+      .def("remember", [](guard::BatchMemory& self, const nb::list& batch) { self.remember(tensors_of(batch)); });
   nb::class_<BoundCircumstances>(m, "Circumstances")
       .def(
           "__init__",
@@ -92,6 +94,13 @@ void bind_experiments(nb::module_& m) {
   nb::class_<guard::Experiments>(m, "Experiments")
       .def_ro("exactness", &guard::Experiments::exactness)
       .def_ro("made", &guard::Experiments::made);
+  m.def("draw_anew", [](const nb::list& parameters) { guard::draw_anew(tensors_of(parameters)); });
+  m.def(
+      "sound_value",
+      [](double value, double as_held, bool is_eps, std::optional<double> usual) {
+        return guard::sound_value({"", value, as_held, is_eps}, usual);
+      },
+      nb::arg("value"), nb::arg("as_held"), nb::arg("is_eps"), nb::arg("usual").none());
   m.def("experiment", &experiment, nb::arg("replayer"), nb::arg("step"), nb::arg("memory"), nb::arg("circumstances"));
 }
 

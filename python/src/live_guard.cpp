@@ -1,7 +1,10 @@
 // firstfault._live: what Guard for Python is made of. No logic here.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -9,14 +12,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "firstfault/guard/limits.h"
+#include "firstfault/guard/looked_into.h"
 #include "firstfault/guard/policy.h"
 #include "firstfault/guard/snapshot_schedule.h"
 #include "firstfault/live/guard/copies.h"
+#include "firstfault/live/guard/left_over.h"
 #include "firstfault/live/guard/random_state.h"
 #include "firstfault/live/guard/replay.h"
 #include "firstfault/live/guard/step_check.h"
+#include "firstfault/live/measure/as_held.h"
 #include "python/src/live_replay.h"
 
 namespace firstfault::python {
@@ -97,11 +105,6 @@ guard::Finding check_after(const nb::list& tensors, const std::vector<std::strin
   return guard::check_result(all, names);
 }
 
-void set_gradients(const nb::list& parameters, const nb::list& gradients) {
-  const auto tensors = tensors_of(parameters), values = tensors_of(gradients);
-  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].mutable_grad() = values.at(i);
-}
-
 void bind_state(nb::module_& m) {
   nb::class_<guard::Copies>(m, "Copies")
       .def("__init__", [](guard::Copies* self, const nb::list& list) { new (self) guard::Copies(tensors_of(list)); })
@@ -113,6 +116,10 @@ void bind_state(nb::module_& m) {
       .def(nb::new_([] { return guard::RandomState::now(); }))
       .def("restore", &guard::RandomState::restore)
       .def("__eq__", [](const guard::RandomState& a, const guard::RandomState& b) { return a == b; });
+  nb::class_<guard::LeftOver>(m, "LeftOver")
+      .def(nb::init<>())
+      .def("begin", [](guard::LeftOver& self, const nb::list& parameters) { self.begin(tensors_of(parameters)); })
+      .def("end", [](guard::LeftOver& self, const nb::list& parameters) { self.end(tensors_of(parameters)); });
   nb::class_<guard::StepState>(m, "StepState")
       .def(nb::init<>())
       .def("set_batch", [](guard::StepState& self, const nb::list& list) { self.batch = tensors_of(list); })
@@ -122,9 +129,11 @@ void bind_state(nb::module_& m) {
              self.names = std::move(names);
              self.gradients.resize(self.parameters.size());
            })
-      .def("set_gradients", [](guard::StepState& self, const nb::list& list) { self.gradients = tensors_of(list); })
+      .def("set_gradients",
+           [](guard::StepState& self, guard::LeftOver& left) {
+             self.gradients = left.gradients(self.parameters, self.gradients_intact);
+           })
       .def_rw("batch_intact", &guard::StepState::batch_intact)
-      .def_rw("gradients_intact", &guard::StepState::gradients_intact)
       .def_rw("buffers", &guard::StepState::buffers)
       .def_rw("written", &guard::StepState::written)
       .def_rw("random", &guard::StepState::random)
@@ -162,6 +171,7 @@ void bind_replay(nb::module_& m) {
            nb::arg("end") = nb::none(), nb::arg("writes_parameters") = false)
       .def("verify", &verify, nb::arg("step"), nb::arg("n"))
       .def_prop_ro("replays", [](BoundReplayer& self) { return self.open().replays(); })
+      .def_prop_ro("has_gradients", [](const BoundReplayer& self) { return self.state.has_gradients(); })
       .def("close", &BoundReplayer::close);
 }
 
@@ -178,12 +188,22 @@ void bind_policy(nb::module_& m) {
              new (self) guard::Policy({on_fault(on), skips, on_fault(then), rollbacks});
            })
       .def("healthy", &guard::Policy::healthy)
-      .def("faulty",
-           [](guard::Policy& self, bool written, bool can_undo, bool has_snapshot, std::int64_t would_lose) {
-             return std::string(guard::name_of(self.faulty({written, can_undo, has_snapshot, would_lose})));
-           })
-      .def_prop_ro("skips_in_a_row", &guard::Policy::skips_in_a_row)
-      .def_prop_ro("rollbacks", &guard::Policy::rollbacks);
+      .def(
+          "faulty",
+          [](guard::Policy& self, bool written, bool can_undo, std::optional<std::int64_t> would_lose) {
+            const guard::Situation situation{written, can_undo, would_lose.has_value(), would_lose.value_or(0)};
+            const auto measure = self.faulty(situation);
+            const auto why = measure.action == guard::Action::stop ? self.why_stopped(situation) : std::string();
+            return nb::make_tuple(std::string(guard::name_of(measure.action)), measure.goes_back,
+                                  std::string(measure.undone), why);
+          },
+          nb::arg("written"), nb::arg("can_undo"), nb::arg("would_lose").none())
+      .def("snapshot_to_use", &guard::Policy::snapshot_to_use, nb::arg("snapshots"));
+  nb::class_<guard::LookedInto>(m, "LookedInto")
+      .def(nb::init<bool, int>(), nb::arg("experiments"), nb::arg("replays"))
+      .def("any", &guard::LookedInto::any)
+      .def("wants", &guard::LookedInto::wants, nb::arg("fault"), nb::arg("origin").none())
+      .def("add", &guard::LookedInto::add, nb::arg("fault"), nb::arg("origin").none());
   nb::class_<guard::StepCheck>(m, "StepCheck")
       .def("__init__",
            [](guard::StepCheck* self, double max_norm, bool adaptive, double z, double value, double factor,
@@ -201,11 +221,23 @@ void bind_guard(nb::module_& m) {
   bind_state(m);
   bind_replay(m);
   bind_policy(m);
+  m.def(
+      "eps_as_held",
+      [](double eps, const at::Tensor& parameter, bool fused) {
+        return measure::eps_as_held(eps, parameter.scalar_type(), fused);
+      },
+      nb::arg("eps"), nb::arg("parameter"), nb::arg("fused"));
   m.def("check_after", &check_after, nb::arg("tensors"), nb::arg("names"));
-  m.def("set_gradients", &set_gradients, nb::arg("parameters"), nb::arg("gradients"));
   m.def("bits_of", [](const nb::list& tensors) { return guard::bits_of(tensors_of(tensors)); });
-  m.def("snapshot_to_drop",
-        [](const std::vector<std::int64_t>& steps, std::int64_t now) { return guard::snapshot_to_drop(steps, now); });
+  m.def(
+      "snapshot_to_drop",
+      [](const std::vector<std::pair<std::int64_t, std::int64_t>>& held, std::int64_t now, std::int64_t most_bytes) {
+        std::vector<guard::HeldSnapshot> all;
+        for (const auto& [step, bytes] : held) all.push_back({step, bytes});
+        return guard::snapshot_to_drop(all, now, most_bytes);
+      },
+      nb::arg("held"), nb::arg("now"), nb::arg("most_bytes"));
+  m.attr("MOST_CLIPS") = guard::kMostClips;
 }
 
 }  // namespace firstfault::python

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 BUILD = Path(os.environ.get("FIRSTFAULT_BUILD", Path(__file__).parents[2] / "build"))
-KINDS = ["healthy", "other", "fault", "hostile", "empty", "killed"]
+KINDS = ["healthy", "other", "fault", "hostile", "empty", "killed", "guarded"]
 
 
 @dataclass

@@ -109,6 +109,31 @@ void add_log_of_zero(record::RunFile& file, std::int64_t step, const std::string
   file.add_origin(origin);
 }
 
+/// A step was skipped, the run went back once, and six were clipped.
+void add_actions(record::RunFile& file, const std::string& name) {
+  GuardAction skip;
+  skip.step = 20;
+  skip.kind = GuardAction::Kind::skip;
+  skip.fault = "gradient";
+  skip.reason = "gradient of '" + name + ".weight' holds NaN in 12 of 4160 elements";
+  file.add_action(skip);
+  GuardAction back = skip;
+  back.step = 30;
+  back.kind = GuardAction::Kind::rollback;
+  back.snapshot = 25;
+  back.lost = 5;
+  file.add_action(back);
+  for (std::int64_t step = 32; step < 38; ++step) {
+    GuardAction clip;
+    clip.step = step;
+    clip.norm = 8;
+    clip.limit = 1;
+    clip.coefficient = 0.125;
+    clip.largest = {{name + ".weight", 0.9}};
+    file.add_action(clip);
+  }
+}
+
 /// Steps come until this process is killed.
 [[noreturn]] void record_for_ever(record::RunFile& file) {
   for (std::int64_t step = 10;; ++step) {
@@ -134,7 +159,11 @@ int make(const std::string& kind, const std::string& path) {
     file.add_row(late);
   } else if (kind == "fault" || kind == "hostile") {
     fill(file, 40, 0.001, name);
+    if (kind == "hostile") add_actions(file, name);
     add_log_of_zero(file, 40, name);
+  } else if (kind == "guarded") {
+    fill(file, 40, 0.001, name);
+    add_actions(file, name);
   } else if (kind == "recording") {
     fill(file, 10, 0.001, name);
     record_for_ever(file);

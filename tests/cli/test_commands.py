@@ -64,6 +64,23 @@ def test_show_has_the_state_the_verdict_the_last_steps_and_the_sites_that_are_no
     assert re.search(r"gradient of 'model\.0\.weight' +non-finite +since step 40", result.stdout)
 
 
+def test_show_and_explain_tell_what_a_guard_did_and_count_its_clips(firstfault, runs):
+    sentences = [
+        "step 20: skipped, gradient of 'model.0.weight' holds NaN in 12 of 4160 elements",
+        "step 30: rolled back, gradient of 'model.0.weight' holds NaN in 12 of 4160 elements; "
+        "back to step 25, 5 steps lost",
+        "6 steps clipped; the last: step 37, norm 8 to 1 (90 % model.0.weight)",
+    ]
+    shown = firstfault("show", runs["guarded"]).stdout
+    assert "\nWhat the guard did\n" + "".join(f"  {one}\n" for one in sentences) in shown
+    explained = firstfault("explain", runs["guarded"]).stdout
+    assert all(one in explained for one in sentences)
+    assert "guard" not in firstfault("show", runs["healthy"]).stdout
+    actions = json.loads(firstfault("show", runs["guarded"], "--json").stdout)["actions"]
+    assert [one["action"] for one in actions] == ["skip", "rollback"] + ["clip"] * 6
+    assert (actions[1]["snapshot"], actions[1]["lost"], actions[2]["coefficient"]) == (25, 5, 0.125)
+
+
 def test_events_are_the_transitions_in_order(firstfault, runs):
     lines = firstfault("events", runs["fault"]).stdout.splitlines()
     assert [line.split(" went ")[0] for line in lines] == ["step 40: loss", "step 40: gradient of 'model.0.weight'"]

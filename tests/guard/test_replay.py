@@ -145,8 +145,8 @@ def test_the_replay_names_the_op_the_line_and_the_module():
     program = Program()
     with ff.guard(program.model, program.optimizer, on_fault="skip", level="gradients") as guard:
         faults = []
-        apply = guard._apply
-        guard._apply = lambda fault: (faults.append(fault), apply(fault))
+        apply = guard._faults.apply
+        guard._faults.apply = lambda fault: (faults.append(fault), apply(fault))
         train(program, guard)
     (fault,) = faults
     assert fault.exactness.exact
@@ -250,8 +250,8 @@ def test_a_compiled_model_is_replayed_in_eager():
 
     with ff.guard(compiled, optimizer, on_fault="skip", level="gradients") as guard:
         faults = []
-        apply = guard._apply
-        guard._apply = lambda fault: (faults.append(fault), apply(fault))
+        apply = guard._faults.apply
+        guard._faults.apply = lambda fault: (faults.append(fault), apply(fault))
         guard.step(train_step, torch.zeros(2, 4) - 100 * torch.ones(2, 4) * 0)
         with torch.no_grad():
             for p in model.parameters():

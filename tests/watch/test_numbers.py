@@ -1,6 +1,7 @@
 """What a watched run says about each step, against the same numbers taken from the tensors by hand."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -338,6 +339,26 @@ def test_state_that_was_lost_is_seen():
     group = [sites(row, recorded, "optimizer")["group 0"] for row in recorded.rows]
     assert group[0].state_steps == 1 and group[2].state_steps == 3 and group[3].state_steps == 1
     assert group[0].eps == pytest.approx(1e-8) and group[0].second > 0
+
+
+@pytest.mark.parametrize(("fused", "held"), [(False, 0.0), (True, 1e-8)])
+def test_a_fused_kernel_holds_the_eps_in_float32_for_watch_and_guard_alike(fused, held):
+    model = nn.Linear(4, 2).half()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=fused)
+
+    def train_step(x):
+        optimizer.zero_grad()
+        loss = model(x).float().square().mean()
+        loss.backward()
+        return loss
+
+    with ff.guard(model, optimizer, on_fault="warn", calls_step=False) as guard, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        guard.step(train_step, torch.ones(3, 4).half())
+    recorded = guard.run()
+    assert sites(recorded.rows[0], recorded, "optimizer")["group 0"].eps == pytest.approx(held)
+    assert [one.fault for one in guard.actions] == ([] if fused else ["hyperparameter"])
+    assert torch.isfinite(model.weight).all()
 
 
 def test_a_nan_loss_is_a_row_too_even_when_the_step_is_never_made():

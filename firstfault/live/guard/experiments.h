@@ -17,6 +17,8 @@ namespace firstfault::guard {
 struct OwnChange {
   Change change;
   std::string text;  ///< what is changed: "the learning rate of the step before (0.1)"
+  /// Asked where the step did not become finite: why the change could not take effect, "" where it did. May be empty.
+  std::function<std::string()> no_effect = {};
 };
 
 struct Circumstances {
@@ -37,6 +39,9 @@ struct Experiments {
   Exactness exactness;
   std::vector<Experiment> made;  ///< the first one is "unchanged"; alone where it was not exact
 };
+
+/// Matrices normal with a variance of 1 / fan-in, always the same ones; of vectors only those that are not finite.
+void draw_anew(const std::vector<at::Tensor>& parameters);
 
 /// Throws nothing of the program's: such a replay `threw`. Thread as for Replayer.
 Experiments experiment(Replayer& replayer, const Circumstances& given);

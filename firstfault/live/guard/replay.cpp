@@ -1,5 +1,6 @@
 #include "firstfault/live/guard/replay.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 
@@ -38,6 +39,10 @@ std::string why_not_exact(const StepState& state) {
 }
 
 }  // namespace
+
+bool StepState::has_gradients() const {
+  return std::any_of(gradients.begin(), gradients.end(), [](const at::Tensor& one) { return one.defined(); });
+}
 
 ReplayResult result_now(const StepState& state, const at::Tensor& loss, bool write) {
   const at::NoGradGuard no_grad;

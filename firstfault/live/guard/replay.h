@@ -44,6 +44,8 @@ struct StepState {
   Copies buffers;  ///< as they were before the step
   Copies written;
   RandomState random;
+
+  bool has_gradients() const;
 };
 
 /// One thing that is different. All empty: the unchanged replay.

@@ -44,13 +44,12 @@ Finding bad_gradients(const ClipRecord& record, const std::vector<std::string>& 
 Finding bad_hyperparameter(const std::vector<Hyperparameter>& all) {
   Finding finding;
   for (const Hyperparameter& one : all) {
-    const bool vanishes = one.is_eps && one.value != 0 && one.as_held == 0;
-    if (std::isfinite(one.value) && !vanishes) continue;
+    if (std::isfinite(one.value) && !vanishes(one)) continue;
     finding.kind = Kind::hyperparameter;
     finding.names.push_back(one.name);
     if (!finding.reason.empty()) continue;
     finding.reason = one.name + " is " + show_number(one.value);
-    if (vanishes) finding.reason += ", which is 0 in the dtype of what it is added to";
+    if (vanishes(one)) finding.reason += ", which is 0 in the dtype of what it is added to";
   }
   return finding;
 }

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "firstfault/detect/baseline.h"
+#include "firstfault/guard/hyperparameter.h"
 #include "firstfault/live/guard/adaptive_clip.h"
 #include "firstfault/live/guard/clip.h"
 
@@ -46,14 +47,6 @@ struct Finding {
   std::string reason;              ///< a sentence without a full stop: "gradient of 'fc.weight' holds 3 NaN of 64"
   std::vector<std::string> names;  ///< parameters, tensors of the state, hyperparameters
   bool faulty() const noexcept { return kind != Kind::none; }
-};
-
-/// A number of a parameter group, by what to call it: "lr", "betas[1] of group 2".
-struct Hyperparameter {
-  std::string name;
-  double value = 0;
-  double as_held = 0;  ///< in the dtype that it is added to; only asked for an eps
-  bool is_eps = false;
 };
 
 struct Before {

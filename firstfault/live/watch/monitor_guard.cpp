@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "firstfault/guard/limits.h"
 #include "firstfault/live/watch/monitor.h"
 
 namespace firstfault::watch {
@@ -68,8 +69,7 @@ void Monitor::measured(const GuardAction& clip, bool clipped) {
   guarded([&] {
     const std::lock_guard lock(mutex_);
     for (Fact& fact : clip_trend_.observe(clip, clipped)) facts_.add(std::move(fact));
-    constexpr std::int64_t kMost = 4096;  // later ones are in the facts, counted
-    if (clipped && clips_recorded_++ < kMost) recorder_.action(clip);
+    if (clipped && clips_recorded_++ < guard::kMostClips) recorder_.action(clip);
   });
 }
 

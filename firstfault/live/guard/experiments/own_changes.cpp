@@ -10,7 +10,7 @@ void make(Trial& trial, std::string_view name) {
   const auto& own = trial.given.own;
   const auto offered =
       std::find_if(own.begin(), own.end(), [&](const OwnChange& one) { return one.change.name == name; });
-  if (offered != own.end()) trial.make(name, offered->change, offered->text);
+  if (offered != own.end()) trial.make(*offered);
 }
 
 }  // namespace

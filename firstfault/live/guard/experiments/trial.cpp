@@ -51,12 +51,21 @@ std::optional<ReplayResult> Trial::run(Change change) {
 }
 
 Experiment Trial::make(std::string_view name, Change change, std::string text) {
+  change.name = name;
+  return make({std::move(change), std::move(text)});
+}
+
+Experiment Trial::make(const OwnChange& own) {
   Experiment experiment;
-  experiment.name = change.name = name;
-  const auto result = run(std::move(change));
+  experiment.name = own.change.name;
+  const auto result = run(own.change);
   experiment.outcome = outcome_of(result);
-  experiment.text = std::move(text);
+  experiment.text = own.text;
   if (result && result->threw) experiment.text += " (" + last_line(result->error) + ")";
+  if (const auto why = result && !result->finite && own.no_effect ? own.no_effect() : ""; !why.empty()) {
+    experiment.outcome = ExperimentOutcome::not_applicable;
+    experiment.text = why;
+  }
   note(experiment);
   return experiment;
 }

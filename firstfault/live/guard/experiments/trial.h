@@ -20,6 +20,7 @@ class Trial {
   std::optional<ReplayResult> run(Change change);
   /// The same as an experiment, which is noted.
   Experiment make(std::string_view name, Change change, std::string text);
+  Experiment make(const OwnChange& own);
   void note(Experiment experiment);
   void not_applicable(std::string_view name, std::string why);
 

@@ -1,0 +1,13 @@
+// Caps of what a guard keeps of a run, for the run itself as for Python.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace firstfault::guard {
+
+inline constexpr std::size_t kMostSnapshots = 16;
+inline constexpr std::int64_t kMostClips = 4096;   ///< kept one by one; all are counted in the facts of the run
+inline constexpr std::size_t kMostLookedInto = 4;  ///< faulty steps of a run, by experiments
+
+}  // namespace firstfault::guard

@@ -1,0 +1,162 @@
+// What a Guard is made of: snapshots, the program's side of a step, and the step that is being made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "firstfault/guard/looked_into.h"
+#include "firstfault/live/guard.h"
+#include "firstfault/live/guard/batch_memory.h"
+#include "firstfault/live/guard/experiments.h"
+#include "firstfault/live/guard/grad_scaler.h"
+#include "firstfault/live/guard/left_over.h"
+#include "firstfault/live/guard/step_check.h"
+#include "firstfault/live/optimizer_copy.h"
+
+namespace firstfault {
+
+/// All that a run goes back to.
+struct GuardSnapshot {
+  std::int64_t step = 0;
+  OptimizerCopy optimizer;
+  guard::Copies rest;  ///< buffers, and parameters that no optimizer holds
+  guard::RandomState random;
+  std::shared_ptr<void> own;  ///< of GuardOptions::save
+
+  std::int64_t bytes() const { return optimizer.bytes() + rest.bytes(); }
+};
+
+/// In the order of their steps. Pointers to them are good until the next take() or go_back().
+class GuardSnapshots {
+ public:
+  GuardSnapshots(torch::nn::Module& model, torch::optim::Optimizer& optimizer, const GuardOptions& options)
+      : model_(model), optimizer_(optimizer), options_(options) {}
+
+  /// None is taken of an optimizer whose state is not known.
+  void take(std::int64_t step);
+  /// The one to roll back to, nullptr for none.
+  const GuardSnapshot* usable(const guard::Policy& policy) const;
+  const GuardSnapshot* oldest_before(std::int64_t step) const;
+  /// Those after it are of a run that has not been.
+  void go_back(const GuardSnapshot& snapshot);
+  bool empty() const noexcept { return all_.empty(); }
+
+ private:
+  torch::nn::Module& model_;
+  torch::optim::Optimizer& optimizer_;
+  const GuardOptions& options_;
+  std::vector<GuardSnapshot> all_;
+};
+
+using StepCall = std::function<at::Tensor(const guard::BatchTensors&)>;
+
+/// The program's side of a step, as it is made and as it is replayed.
+class GuardedProgram final : public guard::ReplayProgram {
+ public:
+  GuardedProgram(torch::nn::Module& model, torch::optim::Optimizer& optimizer, const GuardOptions& options)
+      : model_(model), optimizer_(optimizer), options_(options) {}
+
+  /// Keeps what the step begins with.
+  void begin(const StepCall& call);
+  at::Tensor call(const guard::BatchTensors& batch) const { return (*call_)(batch); }
+  /// Keeps what it ended with, before the first replay.
+  void pause();
+
+  /// Parameters, state and hyperparameters from before the step; they are put back before each replay.
+  const OptimizerCopy* copy() const { return copy_ ? &*copy_ : nullptr; }
+  /// As they are now: of a step that has not been written.
+  void make_copy() {
+    if (!copy_) copy_.emplace(optimizer_);
+  }
+
+  std::function<void()> before_write;  ///< of an experiment: right before the optimizer's step in a replay
+
+  void restore() override;
+  at::Tensor run(const guard::BatchTensors& batch, bool write) override;
+  void resume() override;
+
+ private:
+  void put_flags();
+
+  torch::nn::Module& model_;
+  torch::optim::Optimizer& optimizer_;
+  const GuardOptions& options_;
+  const StepCall* call_ = nullptr;
+  std::shared_ptr<void> own_before_, own_after_;
+  std::vector<std::pair<torch::nn::Module*, bool>> training_;
+  std::optional<OptimizerCopy> copy_;
+  std::optional<GradScalerState> scale_before_, scale_after_;
+};
+
+/// One faulty step, while it is dealt with.
+struct GuardFault {
+  std::int64_t step = 0;  ///< as the watch counts
+  guard::Finding finding;
+  bool written = false;
+  std::vector<Origin> origins;
+
+  std::string_view kind() const { return name_of(finding.kind); }
+  const Origin* origin() const { return origins.empty() ? nullptr : &origins.front(); }
+};
+
+struct Guard::State {
+  torch::nn::Module& model;
+  torch::optim::Optimizer& optimizer;
+  GuardOptions options;
+  Watch watch;
+  guard::StepCheck check;
+  guard::Policy policy;
+  std::vector<at::Tensor> held;  ///< by the optimizer
+  std::vector<std::string> names;
+  std::vector<guard::Hyperparameter> usual;  ///< as they were at the start
+  guard::Copies buffers;
+  guard::LeftOver left_over;
+  GuardSnapshots snapshots;
+  GuardedProgram program;
+  guard::BatchMemory memory;
+  guard::LookedInto looked_into;
+  std::vector<GuardAction> actions;
+  std::int64_t clips = 0, step = 0;
+  OnReplay on_replay;
+
+  // Of the step that is being made.
+  guard::StepState began;
+  std::vector<std::int64_t> batch_versions;
+  bool writes_batch = false;  ///< then it is copied before each step
+
+  State(torch::nn::Module& module, torch::optim::Optimizer& of, GuardOptions given);
+
+  // guard_step.cpp
+  void begin(const guard::BatchTensors& batch, const StepCall& call);
+  guard::Finding make(const guard::BatchTensors& batch, at::Tensor& loss, bool& written);
+  guard::Finding make_with_closure(const guard::BatchTensors& batch, at::Tensor& loss, bool& written);
+  guard::Finding look_at_result();
+  guard::StepCheck::Answer look(const at::Tensor& loss);
+  bool left_to_scaler(const guard::StepCheck::Answer& answer) const;
+  void note_clip(const guard::StepCheck::Answer& answer);
+  void end(const guard::BatchTensors& batch);
+
+  // guard_replay.cpp
+  void look_at_batch(const guard::BatchTensors& batch);
+  void find_origin(GuardFault& fault);
+  void replay(GuardFault& fault, const at::Tensor& loss);
+  void look_into(GuardFault& fault, guard::Replayer& replayer, const guard::ReplayResult& result);
+
+  // guard_changes.cpp: what is changed in experiments; nullopt where it does not apply
+  std::vector<guard::OwnChange> own_changes(const GuardFault& fault, const Run& recorded);
+  std::optional<guard::OwnChange> repaired_hyperparameters();
+  std::optional<guard::OwnChange> earlier_state();
+  std::optional<guard::OwnChange> in_float32(const Run& recorded);
+  std::optional<guard::OwnChange> drawn_anew();
+  std::optional<guard::OwnChange> without_left_over();
+
+  void apply(GuardFault& fault);
+};
+
+}  // namespace firstfault

@@ -1,0 +1,28 @@
+// What the clips of a run came to: a warning that clipping itself keeps silent.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "firstfault/reason/rules/reading.h"
+
+namespace firstfault::reason {
+
+struct ClipTrends {
+  const Fact* chronic = nullptr;    ///< more than half of the newest 100 steps were clipped
+  const Fact* rising = nullptr;     ///< three times the share of the first 100
+  const Fact* parameter = nullptr;  ///< one is behind most of them; its name is Fact::detail
+
+  bool any() const noexcept { return chronic || rising; }
+};
+
+/// Those that began until `step`.
+ClipTrends clip_trends(const Run& run, std::int64_t step);
+
+/// Sentences about them, in order of time. Empty where clips were the exception.
+std::vector<Evidence> evidence_of(const ClipTrends& trends);
+
+/// Whether a cause shows in the size of gradients, so that clips before its harm speak for it.
+bool clips_speak_for(std::string_view cause);
+
+}  // namespace firstfault::reason

@@ -1,0 +1,228 @@
+"""Around an optimizer's step: what it is about to use is looked at, what it must not see is hidden, and put back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from firstfault._clip import _module
+from firstfault._guarded import Guarded
+from firstfault._replay import tensor_of
+from firstfault._state import OptimizerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from firstfault._core import GuardAction
+    from firstfault._guard import Guard
+
+
+class OptimizerHooks:
+    """One for all optimizers of a guard."""
+
+    def __init__(self, guard: Guard, checks: list[Any], *, clips: bool, undo: str) -> None:
+        """``checks``: for each optimizer what looks at its gradients and clips them."""
+        self.guard = guard
+        self._clips, self._undo_each = clips, undo == "step"
+        self._copy_first = False  # several optimizers step within one call
+        self._clips_kept = 0
+        optimizers = guard._parts.optimizers
+        self.held = {
+            id(one): Guarded(one, i, check, guard._parts.names)
+            for i, (one, check) in enumerate(zip(optimizers, checks, strict=True))
+        }
+        self.repair_before_step: Callable[[Guarded], None] | None = None  # of an experiment
+        self._handles: list[Any] = []
+        self._own: dict[int, tuple] = {}
+        for optimizer in optimizers:
+            self._hook(optimizer)
+
+    @property
+    def first(self) -> Guarded:
+        return next(iter(self.held.values()))
+
+    # -- which hooks
+
+    def _hook(self, optimizer: torch.optim.Optimizer) -> None:
+        before = optimizer.register_step_pre_hook(self._before)
+        first = optimizer.register_step_post_hook(self._after)
+        last = optimizer.register_step_post_hook(self._settle)
+        self._handles += [before, first, last]
+        self._own[id(optimizer)] = (before.id, first.id, last.id)
+        self._order(optimizer)
+
+    def _order(self, optimizer: torch.optim.Optimizer) -> None:
+        """Be the last to look before a step, the first and the last after it. Not from inside a hook."""
+        before, first, last = self._own[id(optimizer)]
+        pre, post = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+        if next(reversed(pre)) != before:
+            pre.move_to_end(before)
+        if next(iter(post)) != first:
+            post.move_to_end(first, last=False)
+        if next(reversed(post)) != last:
+            post.move_to_end(last)
+
+    def order(self) -> None:
+        for held in self.held.values():
+            self._order(held.optimizer)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    # -- before a step
+
+    def _before(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> tuple | None:
+        guard, held = self.guard, self.held.get(id(optimizer))
+        if held is None or not guard.running:
+            return None
+        held.refresh()
+        guard._function.steps_seen += 1
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if guard._replay is not None:
+            self._before_in_replay(held)
+            return None if not callable(closure) else self._with_closure(held, closure, args, kwargs)
+        self._copy(held, callable(closure))
+        if callable(closure):
+            return self._with_closure(held, closure, args, kwargs)
+        if not self._look(held):
+            guard._first_snapshot()
+        return None
+
+    def _copy(self, held: Guarded, has_closure: bool) -> None:
+        """Of what the optimizer is about to write, where it may have to be undone."""
+        guard = self.guard
+        if guard._function.steps_seen > 1 and guard._in_step:
+            self._copy_first = True  # from now on; this time what was written before is not known
+            if guard._began is not None and not guard._began.optimizer_copies:
+                guard._began.unsaved = True
+        needed = self._undo_each or self._copy_first or (has_closure and not held.trusted)
+        held.copy = None
+        if needed:
+            held.save()
+
+    def _look(self, held: Guarded, loss: float | None = None) -> bool:
+        """Check what the optimizer is about to use, and clip; True: it must not."""
+        if self._left_to_scaler(held.optimizer):
+            return False
+        guard = self.guard
+        if loss is None:
+            loss = guard._function.known_loss()
+        finding, clip = held.check.before(held.parameters, held.names, held.hyperparameters(), loss, held.lr())
+        if finding:
+            guard._faults.note(finding, held, written=False)
+            if guard._on_fault == "warn":
+                return False
+            if held.copy is None:
+                held.copy = OptimizerState(held.optimizer)
+            held.hide()
+            guard.watch._live.refused()
+            return True
+        if clip is not None and self._clips:
+            self._keep(guard.watch._live.measured(clip))
+        return False
+
+    def _keep(self, clip: GuardAction | None) -> None:
+        if clip is not None and self._clips_kept < _module().MOST_CLIPS:
+            self._clips_kept += 1
+            self.guard.actions.append(clip)
+
+    def _left_to_scaler(self, optimizer: torch.optim.Optimizer) -> bool:
+        """A fused optimizer skips by itself where the scaler found Inf; its gradients are still scaled."""
+        import torch
+
+        found = getattr(optimizer, "found_inf", None)
+        if found is None:
+            return False
+        if float(found) > 0:
+            return True
+        scale = getattr(optimizer, "grad_scale", None)
+        if scale is not None and self._clips:
+            gradients = [p.grad for p in self.held[id(optimizer)].parameters if p.grad is not None]
+            with torch.no_grad():
+                torch._foreach_mul_(gradients, 1.0 / float(scale))
+            optimizer.grad_scale = torch.ones_like(scale)
+        return False
+
+    def _with_closure(self, held: Guarded, closure: Callable, args: tuple, kwargs: dict) -> tuple:
+        held.evaluations = 0
+
+        def checked(*given: Any, **named: Any) -> Any:
+            if held.hidden is not None:
+                held.hidden = None  # of an evaluation before: this one makes its own
+            result = closure(*given, **named)
+            held.evaluations += 1
+            self._look_after_evaluation(held, result)
+            return result
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": checked}
+        return (args[0], checked, *args[2:]), kwargs
+
+    def _look_after_evaluation(self, held: Guarded, result: Any) -> None:
+        guard = self.guard
+        if guard._replay is not None:
+            return self._look_in_replay(held)
+        fault = guard._faults.now
+        if fault is None or fault.held is not held:
+            loss = tensor_of(result)
+            self._look(held, 0.0 if loss is None else float(loss.detach()))
+            if guard._faults.now is not None and held.evaluations > 1:
+                guard._faults.now.written = True
+        elif guard._on_fault != "warn":
+            held.hide()
+        return None
+
+    # -- after a step
+
+    def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        guard, held = self.guard, self.held.get(id(optimizer))
+        if held is None or not guard.running:
+            return
+        if held.hidden is not None:
+            held.show()
+            if held.copy is not None:
+                held.copy.restore()
+            return
+        if guard._replay is not None:
+            return
+        if guard._began is not None:
+            guard._began.has_written(held.copy)
+        if guard._faults.now is not None and guard._faults.now.held is held:
+            return
+        held.state.look()
+        finding = _module().check_after(held.parameters + held.state.tensors, held.result_names())
+        if finding:
+            guard._faults.note(finding, held, written=True)
+
+    def _settle(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """After everybody's hooks: where no ``step()`` is around the optimizer's, the step ends here."""
+        guard = self.guard
+        if guard.running and not guard._in_step and guard._replay is None and id(optimizer) in self.held:
+            guard._end_unchanged_loop()
+
+    def show_all(self) -> None:
+        for held in self.held.values():
+            if held.hidden is not None:
+                held.show()
+
+    def forget_copies(self) -> None:
+        for held in self.held.values():
+            held.end_step()
+
+    # -- in replays
+
+    def _before_in_replay(self, held: Guarded) -> None:
+        if held.number in self.guard._replay.writes:
+            if self.repair_before_step is not None:
+                self.repair_before_step(held)
+            return
+        held.copy = None if held.trusted else OptimizerState(held.optimizer)
+        held.hide()
+
+    def _look_in_replay(self, held: Guarded) -> None:
+        gradients = [p.grad for p in held.parameters if p.grad is not None]
+        if held.number not in self.guard._replay.writes or _module().check_after(gradients, []):
+            held.hide()
