@@ -41,6 +41,7 @@ class Laboratory:
             for held in guard._held.values()
         }
         self._seen: set[tuple] = set()
+        self._steps = 0
 
     def remember(self, tensors: list[torch.Tensor]) -> None:
         """The batch of a step in which nothing was wrong."""
@@ -48,21 +49,22 @@ class Laboratory:
 
     def wants(self, fault: Fault) -> bool:
         """The first faulty step, and later ones that began elsewhere. A spike is finite: there is nothing to cure."""
-        if fault.kind == "spike" or len(self._seen) >= _MOST_STEPS:
+        if fault.kind == "spike" or self._steps >= _MOST_STEPS:
             return False
         return self._what(fault) not in self._seen
 
     def _what(self, fault: Fault) -> tuple:
-        origin = self.guard._origin_of(fault)
+        origin = self.guard._op_of(fault)
         return (fault.kind,) if origin is None else (origin.op, origin.module, origin.mechanism)
 
     def look_into(self, fault: Fault, replayer: Replayer) -> None:
         """Run the step again, unchanged and then with one thing changed each; tell the watch what came of it."""
         guard = self.guard
-        known = guard._origin_of(fault)
+        self._steps += 1
+        known = guard._op_of(fault)
         live = _module()
         given = live.Circumstances(self._own_changes(fault, replayer), Progress())
-        given.step = fault.watch_step
+        given.step = fault.watch_step if known is None else known.step
         given.raw_scores = any(fact.kind == "raw_scores" for fact in guard.watch.run().facts)
         given.unchanged = max(2, guard._replays)
         given.max_replays, given.max_seconds = self.max_replays, self.max_seconds
@@ -72,7 +74,7 @@ class Laboratory:
             fault.origins = [origin for origin in done.exactness.origins if origin.sink]
         if fault.kind != "hyperparameter" or done.exactness.failed:  # it was refused before it could do harm
             fault.experiments = list(done.made)
-        guard.watch._live.learned(fault.watch_step, fault.origins if known is None else [], fault.experiments)
+        guard.watch._live.learned(given.step, fault.origins if known is None else [], fault.experiments)
         self._seen.add(self._what(fault))
 
     def _own_changes(self, fault: Fault, replayer: Replayer) -> list[_Own]:
@@ -221,7 +223,7 @@ def _draw_anew(parameters: list[torch.Tensor]) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in parameters:
-            if not parameter.is_floating_point():
+            if not parameter.is_floating_point() or parameter.is_meta:
                 continue
             if parameter.dim() >= 2:
                 fan_in = parameter[0].numel()

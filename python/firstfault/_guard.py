@@ -21,6 +21,7 @@ from firstfault._state import (
     Parts,
     Snapshot,
 )
+from firstfault._trace import _path_of
 from firstfault._watch import Watch, _named
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _POLICIES = ("raise", "skip", "rollback", "warn")
 _MOST_SNAPSHOTS = 16
+_MOST_SEARCHES = 16  # faulty steps of a run that are replayed for their origin alone
 _MOST_CLIPS = 4096  # kept one by one; all are counted in the facts of the run
 _NAN = float("nan")
 
@@ -145,7 +147,7 @@ class Guard:
         self._replays = int(replays)
         stateful = [one for one in (*_listed(scheduler), scaler) if one is not None]
         self._parts = Parts([one for _, one in models], optimizers, stateful)
-        names = {id(p): f"{name}.{path}" for name, one in models for path, p in one.named_parameters()}
+        names = {id(p): _path_of(name, path) for name, one in models for path, p in one.named_parameters()}
         self._names = names
         arguments = (
             float(max_norm or 0),
@@ -185,7 +187,7 @@ class Guard:
         self._laboratory = Laboratory(self, max_replays, max_seconds) if experiments and replays else None
         #: Called with a :class:`Replayer` for each faulty step of ``step()``, before the policy.
         self.on_replay: Callable[[Replayer], None] | None = None
-        self._clips_kept = 0
+        self._clips_kept = self._searches = 0
         self.actions: list[GuardAction] = []
         for optimizer_ in optimizers:
             self._hook(optimizer_)
@@ -530,14 +532,16 @@ class Guard:
         fault, self._fault = self._fault, None
         if fault is None:
             self._end_step()
-        elif self._began is not None and self._replays and not fault.written and self._origin_of(fault) is None:
+        elif self._began is not None and self._replays and not fault.written and self._op_of(fault) is None:
             self._again = fault  # batches() hands it out once more
         else:
             self._apply(fault)
 
     def _note(self, finding: Any, held: Guarded, *, written: bool) -> None:
         if self._fault is None:
-            self._fault = Fault(self._step, self.watch._live.steps(), finding, held, written=written)
+            # The watch counts each optimizer's step; where several are made in one call, it began with the first.
+            step = self.watch._live.steps() if self._began is None else self._began.watch_step
+            self._fault = Fault(self._step, step, finding, held, written=written)
 
     def _show_all(self) -> None:
         for held in self._held.values():
@@ -564,7 +568,9 @@ class Guard:
     def _handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
         try:
             looks = self._laboratory is not None and self._laboratory.wants(fault)
-            unknown = not looks and self._replays > 0 and self._origin_of(fault) is None
+            seeks = not looks and self._replays > 0 and self._searches < _MOST_SEARCHES
+            unknown = seeks and self._op_of(fault) is None
+            self._searches += unknown
             replayer = self.replayer(fault, call) if looks or unknown or self.on_replay is not None else None
             if replayer is not None:
                 with contextlib.closing(replayer):
@@ -572,9 +578,13 @@ class Guard:
                         self._laboratory.look_into(fault, replayer)
                     if unknown:
                         fault.exactness = replayer.verify(self._replays)
-                        fault.origins = list(fault.exactness.origins)
+                        fault.origins = [origin for origin in fault.exactness.origins if origin.sink]
+                        self.watch._live.learned(fault.watch_step, fault.origins, [])
                     if self.on_replay is not None:
                         self.on_replay(replayer)
+                exactness = fault.exactness
+                if exactness is not None and exactness.deterministic and not exactness.exact:
+                    self._warn(f"this step cannot be run again exactly, so that no cause is proved: {exactness.why}")
         except Exception as error:  # the guard's own failure is no reason to end the training
             self._warn(f"step {fault.step} could not be replayed: {error}")
         self._apply(fault)
@@ -617,9 +627,12 @@ class Guard:
                 copy.restore()
             elif usable is not None:
                 lost = self._roll_back(usable)
-        if fault.action in ("skip", "stop") and not lost and self._buffers is not None:
-            self._buffer_slots.restore()
-            self._buffers.restore()
+        if fault.action in ("skip", "stop") and not lost:
+            for one in self._began.optimizer_copies if self._began is not None else ():
+                one.restore()  # of the optimizers that had written before
+            if self._buffers is not None:
+                self._buffer_slots.restore()
+                self._buffers.restore()
         undone = ""
         if fault.written and fault.action != "warn":
             undone = "snapshot" if copy is None or fault.action == "rollback" else "copy"
@@ -656,6 +669,11 @@ class Guard:
             if origin.sink and origin.step >= fault.watch_step:
                 return origin
         return None
+
+    def _op_of(self, fault: Fault) -> Origin | None:
+        """The origin; None also where only a compiled region is known, whose ops a replay in eager shows."""
+        origin = self._origin_of(fault)
+        return None if origin is not None and origin.mechanism == "compiled_region" else origin
 
     # -- snapshots
 

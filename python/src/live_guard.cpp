@@ -152,6 +152,7 @@ void bind_replay(nb::module_& m) {
   nb::class_<guard::Exactness>(m, "Exactness")
       .def_ro("exact", &guard::Exactness::exact)
       .def_ro("deterministic", &guard::Exactness::deterministic)
+      .def_ro("compiled", &guard::Exactness::compiled)
       .def_ro("replays", &guard::Exactness::replays)
       .def_ro("failed", &guard::Exactness::failed)
       .def_ro("why", &guard::Exactness::why)
