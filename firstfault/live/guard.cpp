@@ -34,6 +34,7 @@ using guard::Kind;
 
 constexpr std::size_t kMostSnapshots = 16;
 constexpr std::int64_t kMostClips = 4096;
+constexpr int kMostSearches = 16;  // faulty steps of a run that are replayed for their origin alone
 
 struct Snapshot {
   std::int64_t step = 0;
@@ -105,6 +106,7 @@ struct Guard::State final : guard::ReplayProgram {
   std::vector<Snapshot> snapshots;
   std::vector<GuardAction> actions;
   std::int64_t clips = 0, step = 0;
+  int searches = 0;
   OnReplay on_replay;
   guard::BatchMemory memory;
   std::set<std::string> looked_into;  // what began the faulty steps that experiments were made on
@@ -354,7 +356,8 @@ void Guard::State::look_into(Fault& fault, guard::Replayer& replayer, const guar
 
 void Guard::State::replay(Fault& fault, const at::Tensor& loss) {
   const bool tries = wants_experiments(fault);
-  const bool wanted = on_replay || tries || (options.replays > 0 && fault.origins.empty());
+  const bool seeks = !tries && options.replays > 0 && fault.origins.empty() && searches++ < kMostSearches;
+  const bool wanted = on_replay || tries || seeks;
   if (!wanted || options.on_fault == OnFault::warn || (fault.written && !copy)) return;
   const bool write = fault.written || fault.finding.kind == Kind::hyperparameter;
   if (write && !copy) copy.emplace(optimizer);
@@ -369,7 +372,7 @@ void Guard::State::replay(Fault& fault, const at::Tensor& loss) {
         began, *this, [&](const auto& body) { return watch.aside(body); }, write);
     if (tries) {
       look_into(fault, replayer, result);
-    } else if (fault.origins.empty() && options.replays > 0) {
+    } else if (seeks) {
       fault.origins = replayer.verify(result, options.replays).origins;
     }
     if (on_replay) on_replay(replayer, result);
