@@ -67,6 +67,7 @@ struct Origin {
   std::string sink;            ///< "loss", "gradient of 'fc.weight'", "parameter 'fc.weight'" …; "" if none
   std::vector<PathStep> path;  ///< from this op to the sink, both included
   std::int64_t merged = 1;     ///< origins of the same step, op, module and kind that this one stands for
+  bool replayed = false;       ///< seen when a guard ran the step again, and not in the step itself
 
   // Filled by reason::explain; empty until then.
   std::string mechanism;  ///< "log_of_nonpositive", …; "" when none fits

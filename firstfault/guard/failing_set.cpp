@@ -9,7 +9,7 @@ namespace {
 using Samples = std::vector<std::int64_t>;
 
 constexpr std::size_t kMostSets = 8;
-constexpr std::int64_t kProbes = 3;
+constexpr std::int64_t kProbes = 3, kOmitted = 4;
 
 struct Undecided {};
 
@@ -32,7 +32,9 @@ class Search {
     if (!answer) throw Undecided();
     return *answer;
   }
+  bool most(const Samples& samples) const { return 2 * static_cast<std::int64_t>(samples.size()) > n_; }
   bool every_one_fails();
+  bool every_one_is_needed(const Samples& all);
   bool prefix_fails(const Samples& needed, const Samples& rest, std::size_t length);
   Samples next_set(Samples rest);
 
@@ -46,6 +48,16 @@ bool Search::every_one_fails() {
   if (n_ < 2 * kProbes) return false;
   for (std::int64_t i = 1; i <= kProbes; ++i) {
     if (!ask({n_ * i / (kProbes + 1)})) return false;
+  }
+  return true;
+}
+
+bool Search::every_one_is_needed(const Samples& all) {
+  if (n_ < 2 * kOmitted) return false;
+  for (std::int64_t i = 1; i <= kOmitted; ++i) {
+    Samples rest = all;
+    rest.erase(rest.begin() + n_ * i / (kOmitted + 1));
+    if (ask(std::move(rest))) return false;
   }
   return true;
 }
@@ -67,7 +79,7 @@ Samples Search::next_set(Samples rest) {
     }
     needed.push_back(rest[fails - 1]);
     rest.resize(fails - 1);
-    if (rest.empty() || prefix_fails(needed, rest, 0)) return needed;
+    if (rest.empty() || most(needed) || prefix_fails(needed, rest, 0)) return needed;
   }
 }
 
@@ -77,8 +89,10 @@ FailingSets Search::run(std::optional<bool> empty_fails) {
   if (empty_fails ? *empty_fails : ask({})) return give(Blame::none);
   if (!ask(all)) return give(Blame::none);
   if (every_one_fails()) return give(Blame::all);
+  if (every_one_is_needed(all)) return give(Blame::together);
   do {
     Samples set = next_set(all);
+    if (set.size() > 1 && most(set)) return give(Blame::together);
     std::sort(set.begin(), set.end());
     found_.sets.push_back(set);
     const auto blamed = static_cast<std::int64_t>(found_.samples().size());

@@ -74,6 +74,18 @@ TEST(FailingSet, WhereEverySampleFailsNoneIsNamed) {
   EXPECT_LE(calls, 5);
 }
 
+TEST(FailingSet, WhereAllAreNeededOrMostNoneIsNamedInFewCalls) {
+  for (const std::int64_t n : {4, 16, 256}) {
+    Samples all;
+    for (std::int64_t i = 0; i < n; ++i) all.push_back(i);
+    int calls = 0;
+    const auto found = smallest_failing_sets(n, of({all}, calls));
+    EXPECT_EQ(found.blame, Blame::together);
+    EXPECT_TRUE(found.samples().empty());
+    EXPECT_LE(calls, 12);
+  }
+}
+
 TEST(FailingSet, WhereMostOfASmallBatchFailsNoneIsNamed) {
   int calls = 0;
   const auto found = smallest_failing_sets(4, of({{0}, {1}, {3}}, calls));

@@ -13,9 +13,14 @@ std::string what_began(std::string_view fault, const Origin* origin) {
 }  // namespace
 
 bool LookedInto::wants(std::string_view fault, const Origin* origin) const {
-  return wanted_ && fault != "spike" && seen_.size() < kMostLookedInto && !seen_.count(what_began(fault, origin));
+  return wanted_ && fault != "spike" && steps_ < kMostLookedInto && !seen_.count(what_began(fault, origin));
 }
 
-void LookedInto::add(std::string_view fault, const Origin* origin) { seen_.insert(what_began(fault, origin)); }
+void LookedInto::add(std::string_view fault, const Origin* origin) {
+  ++steps_;
+  seen_.insert(what_began(fault, origin));
+}
+
+bool LookedInto::may_search() { return replays_ && searches_++ < kMostSearches; }
 
 }  // namespace firstfault::guard

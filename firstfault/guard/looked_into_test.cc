@@ -39,6 +39,23 @@ TEST(LookedInto, AfterFourNoneIsWanted) {
   EXPECT_FALSE(known.wants("loss", &fifth));
 }
 
+TEST(LookedInto, AfterFourOfOneKindNoneIsWantedEither) {
+  LookedInto known(true, 2);
+  const Origin found = origin_at("aten::log");
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(known.wants("loss", nullptr));  // not seen by the watch, found by the replays
+    known.add("loss", &found);
+  }
+  EXPECT_FALSE(known.wants("loss", nullptr));
+}
+
+TEST(LookedInto, SixteenStepsAreSearchedForTheirOriginAlone) {
+  LookedInto known(false, 2), without(true, 0);
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(known.may_search());
+  EXPECT_FALSE(known.may_search());
+  EXPECT_FALSE(without.may_search());
+}
+
 TEST(LookedInto, NeitherASpikeNorARunWithoutReplays) {
   EXPECT_FALSE(LookedInto(true, 2).wants("spike", nullptr));
   EXPECT_FALSE(LookedInto(true, 0).wants("loss", nullptr));

@@ -104,7 +104,7 @@ TEST(Experiments, TheBudgetOfReplaysIsHeld) {
   const Made made = experiment_on(batch_with({9}), 1);
   EXPECT_EQ(made["previous_batch"].outcome, Outcome::cured);
   EXPECT_EQ(made["operand"].outcome, Outcome::out_of_budget);
-  EXPECT_EQ(made["samples"].outcome, Outcome::threw);
+  EXPECT_EQ(made["samples"].outcome, Outcome::out_of_budget);
 }
 
 TEST(BatchMemory, RangesGrowAndAnOverwrittenBatchIsNoLongerThePreviousOne) {

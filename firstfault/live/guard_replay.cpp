@@ -53,7 +53,8 @@ void Guard::State::look_into(GuardFault& fault, guard::Replayer& replayer, const
 
 void Guard::State::replay(GuardFault& fault, const at::Tensor& loss) {
   const bool tries = looked_into.wants(fault.kind(), fault.origin());
-  const bool wanted = on_replay || tries || (options.replays > 0 && fault.origins.empty());
+  const bool seeks = !tries && fault.origins.empty() && looked_into.may_search();
+  const bool wanted = on_replay || tries || seeks;
   if (!wanted || options.on_fault == OnFault::warn || (fault.written && program.copy() == nullptr)) return;
   const bool write = fault.written || fault.finding.kind == guard::Kind::hyperparameter;
   if (write) program.make_copy();
@@ -67,7 +68,7 @@ void Guard::State::replay(GuardFault& fault, const at::Tensor& loss) {
         began, program, [&](const auto& body) { return watch.aside(body); }, write);
     if (tries) {
       look_into(fault, replayer, result);
-    } else if (fault.origins.empty() && options.replays > 0) {
+    } else if (seeks) {
       fault.origins = replayer.verify(result, options.replays).origins;
     }
     if (on_replay) on_replay(replayer, result);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
+#include <stdexcept>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -347,6 +349,84 @@ TEST(Guard, SkipsInARowEndInAFault) {
   int made = 0;
   EXPECT_THROW(for (; made < 1000; ++made) guard.step(batch_of(made, true), program), TrainingFault);
   EXPECT_EQ(made, 3);
+}
+
+TEST(Guard, AThousandBadBatchesStopOrGoBackByPolicy) {
+  struct Case {
+    GuardOptions options;
+    int made, rollbacks;
+  };
+  const Case cases[] = {
+      {{.on_fault = OnFault::skip, .replays = 0}, 10, 0},
+      {{.on_fault = OnFault::skip, .after_skips = OnFault::rollback, .replays = 0}, 43, 3},
+      {{.on_fault = OnFault::rollback, .replays = 0}, 3, 3},
+      {{.on_fault = OnFault::skip, .max_consecutive_skips = 2000}, 1000, 0},
+  };
+  for (const Case& one : cases) {
+    auto program = Program::with();
+    Guard guard(*program.net, *program.optimizer, one.options);
+    guard.step(batch_of(0), program);
+    const auto before = program.parameter_bits();
+    int made = 0;
+    try {
+      for (; made < 1000; ++made) guard.step(batch_of(made, true), program);
+    } catch (const TrainingFault&) {
+    }
+    EXPECT_EQ(made, one.made);
+    const auto& actions = guard.actions();
+    const auto goes_back = [](const GuardAction& action) { return action.kind == GuardAction::Kind::rollback; };
+    EXPECT_EQ(std::count_if(actions.begin(), actions.end(), goes_back), one.rollbacks);
+    for (const auto& parameter : program.net->parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+    if (one.rollbacks == 0) EXPECT_EQ(program.parameter_bits(), before);
+    std::set<std::int64_t> looked_into;
+    for (const Experiment& made_one : experiments_of(guard.run().facts)) looked_into.insert(made_one.step);
+    EXPECT_LE(looked_into.size(), 4u);
+  }
+}
+
+TEST(Guard, AFaultThatComesBackInOneOfTheReplaysIsCalledSo) {
+  for (int again = 0; again < 4; ++again) {
+    auto program = Program::with();
+    int calls = 0;  // no `save`: it goes on in the replays
+    const auto train_step = [&](const Batch& batch) {
+      const int number = calls++;
+      program.optimizer->zero_grad();
+      auto loss = program.net->forward(batch.first).square().mean();
+      if (number == 2 || number == 3 + again) loss = loss * std::nan("");
+      loss.backward();
+      return loss;
+    };
+    Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip, .replays = 4});
+    for (int i = 0; i < 3; ++i) guard.step(batch_of(i), train_step);
+    const auto made = experiments_of(guard.run().facts);
+    ASSERT_EQ(made.size(), 1u);
+    EXPECT_NE(made[0].text.find("1 of 4 replays"), std::string::npos) << made[0].text;
+    const auto hypotheses = guard.explain();
+    EXPECT_TRUE(std::any_of(hypotheses.begin(), hypotheses.end(),
+                            [](const Hypothesis& one) { return one.cause == "not_reproducible"; }));
+  }
+}
+
+TEST(Guard, AnExceptionInAReplayEndsTheReplaysAndOneInTheStepGoesThrough) {
+  auto program = Program::with();
+  int calls = 0;
+  const auto train_step = [&](const Batch& batch) {
+    if (++calls > 2) throw std::out_of_range("the loader has ended");
+    return program(batch);
+  };
+  Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip});
+  guard.step(batch_of(0), train_step);
+  const auto before = program.parameter_bits();
+  guard.step(batch_of(1, true), train_step);
+  EXPECT_EQ(program.parameter_bits(), before);
+  const auto made = experiments_of(guard.run().facts);
+  ASSERT_EQ(made.size(), 1u);
+  EXPECT_NE(made[0].text.find("the loader has ended"), std::string::npos) << made[0].text;
+  for (const Hypothesis& one : guard.explain()) EXPECT_NE(one.cause, "not_reproducible");
+  EXPECT_THROW(guard.step(batch_of(2), train_step), std::out_of_range);
+  EXPECT_EQ(program.parameter_bits(), before);
+  guard.step(batch_of(3), program);
+  EXPECT_NE(program.parameter_bits(), before);
 }
 
 TEST(Guard, ClipsBeforeTheOptimizerAndWritesItDown) {

@@ -164,7 +164,10 @@ void Watch::refused() { state_->monitor.refused(); }
 void Watch::rolled_back() { state_->monitor.rolled_back(); }
 
 void Watch::learned(std::int64_t step, std::vector<Origin> origins, const std::vector<Experiment>& experiments) {
-  for (Origin& origin : origins) origin.step = step;
+  for (Origin& origin : origins) {
+    origin.step = step;
+    origin.replayed = true;
+  }
   if (state_->enabled) state_->monitor.learned(std::move(origins), experiments);
 }
 

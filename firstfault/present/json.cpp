@@ -89,7 +89,8 @@ Json judgement(const Origin& origin) {
   return {{"mechanism", origin.mechanism},      {"cause", origin.cause},
           {"because", origin.because},          {"advice", origin.advice},
           {"outcome", name_of(origin.outcome)}, {"sink", origin.sink.empty() ? Json(nullptr) : Json(origin.sink)},
-          {"path", list(origin.path)},          {"merged", origin.merged}};
+          {"path", list(origin.path)},          {"merged", origin.merged},
+          {"replayed", origin.replayed}};
 }
 
 Json whole(const Diagnosis& diagnosis) {

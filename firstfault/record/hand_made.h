@@ -94,6 +94,7 @@ inline Origin hand_made_origin(std::int64_t step, Outcome outcome) {
   origin.path = {{3, "aten::div", "model.0", Phase::backward, "+Inf"},
                  {4, "aten::mul", "", Phase::optimizer, "NaN", "aten::mul_", {2, 3}, "float16"}};
   origin.merged = 4;
+  origin.replayed = true;
   origin.mechanism = "derivative_at_boundary";
   origin.cause = "op_domain";
   origin.because = "1/0";

@@ -1,6 +1,7 @@
 #include "firstfault/record/history.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,13 @@ int rank(Outcome outcome) {
 }  // namespace
 
 void sort_origins(std::vector<Origin>& origins) {
+  std::set<std::int64_t> replayed;
+  for (const Origin& origin : origins) {
+    if (origin.replayed && origin.outcome == Outcome::fault) replayed.insert(origin.step);
+  }
+  std::erase_if(origins, [&](const Origin& origin) {
+    return origin.evidence.role == TensorRole::compiled && replayed.contains(origin.step);
+  });
   std::stable_sort(origins.begin(), origins.end(),
                    [](const Origin& a, const Origin& b) { return rank(a.outcome) < rank(b.outcome); });
 }

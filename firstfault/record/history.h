@@ -51,7 +51,8 @@ class History {
   Limits limits_;
 };
 
-/// Faults first, then swallowed, then notes; else the order as it is. What Run::origins promises.
+/// Faults first, then swallowed, then notes; else the order as it is. What Run::origins promises. A compiled region is
+/// left out where a replay of its step, op by op, named the op.
 void sort_origins(std::vector<Origin>& origins);
 
 }  // namespace firstfault::record

@@ -37,6 +37,24 @@ TEST(History, PutsFaultsFirst) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{2, 4, 1, 0, 3}));
 }
 
+TEST(History, ACompiledRegionGoesWhereAReplayOfItsStepNamedTheOp) {
+  History history;
+  const auto add = [&](std::int64_t step, TensorRole role, bool replayed) {
+    Origin origin = hand_made_origin(step, Outcome::fault);
+    origin.evidence.role = role;
+    origin.replayed = replayed;
+    history.add_origin(origin);
+  };
+  add(2, TensorRole::compiled, false);
+  add(2, TensorRole::none, true);
+  add(3, TensorRole::compiled, false);
+  add(3, TensorRole::none, false);  // another op, seen in the step itself
+  const auto origins = history.snapshot().origins;
+  ASSERT_EQ(origins.size(), 3u);
+  EXPECT_TRUE(origins[0].replayed);
+  EXPECT_EQ(origins[1].evidence.role, TensorRole::compiled);
+}
+
 TEST(History, MergesAFactIntoTheOneLikeIt) {
   History history;
   for (std::int64_t step = 3; step < 10; ++step) {

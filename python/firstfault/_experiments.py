@@ -47,15 +47,19 @@ class Laboratory:
             self.memory.remember(tensors)
 
     def wants(self, fault: Fault) -> bool:
-        return self._looked_into.wants(fault.kind, self.guard._faults.origin_of(fault))
+        return self._looked_into.wants(fault.kind, self.guard._faults.op_of(fault))
+
+    def may_search(self) -> bool:
+        """Whether a step is run again for its origin alone; counted."""
+        return self._looked_into.may_search()
 
     def look_into(self, fault: Fault, replayer: Replayer) -> None:
         """Run the step again, unchanged and then with one thing changed each; tell the watch what came of it."""
         guard = self.guard
-        known = guard._faults.origin_of(fault)
+        known = guard._faults.op_of(fault)
         live = _module()
         given = live.Circumstances(self._own_changes(fault, replayer), Progress())
-        given.step = fault.watch_step
+        given.step = fault.watch_step if known is None else known.step
         given.raw_scores = any(fact.kind == "raw_scores" for fact in guard.watch.run().facts)
         given.unchanged = max(2, guard._faults.replays)
         given.max_replays, given.max_seconds = self.max_replays, self.max_seconds
@@ -65,8 +69,8 @@ class Laboratory:
             fault.origins = [origin for origin in done.exactness.origins if origin.sink]
         if fault.kind != "hyperparameter" or done.exactness.failed:  # it was refused before it could do harm
             fault.experiments = list(done.made)
-        guard.watch._live.learned(fault.watch_step, fault.origins if known is None else [], fault.experiments)
-        self._looked_into.add(fault.kind, guard._faults.origin_of(fault))
+        guard.watch._live.learned(given.step, fault.origins if known is None else [], fault.experiments)
+        self._looked_into.add(fault.kind, guard._faults.op_of(fault))
 
     def _own_changes(self, fault: Fault, replayer: Replayer) -> list[_Own]:
         own: list[_Own] = []

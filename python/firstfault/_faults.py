@@ -34,7 +34,9 @@ class Faults:
         """The first one of a step counts."""
         if self.now is None:
             guard = self.guard
-            self.now = Fault(guard.steps, guard.watch._live.steps(), finding, held, written=written)
+            # The watch counts each optimizer's step; where several are made in one call, it began with the first.
+            step = guard.watch._live.steps() if guard._began is None else guard._began.watch_step
+            self.now = Fault(guard.steps, step, finding, held, written=written)
 
     def take(self) -> Fault | None:
         fault, self.now = self.now, None
@@ -45,14 +47,14 @@ class Faults:
 
     def wants_origin(self, fault: Fault) -> bool:
         """Whether the batch is to be handed out once more for it."""
-        return self.replays > 0 and not fault.written and self.origin_of(fault) is None
+        return self.replays > 0 and not fault.written and self.op_of(fault) is None
 
     def handle(self, fault: Fault, call: Callable[[tuple], Any]) -> None:
         """``call``: makes the step, given a batch."""
         on_replay = self.guard.on_replay
         try:
             looks = self.laboratory.wants(fault)
-            unknown = not looks and self.replays > 0 and self.origin_of(fault) is None
+            unknown = not looks and self.op_of(fault) is None and self.laboratory.may_search()
             replayer = self._replayer(fault, call) if looks or unknown or on_replay is not None else None
             if replayer is not None:
                 with contextlib.closing(replayer):
@@ -60,9 +62,13 @@ class Faults:
                         self.laboratory.look_into(fault, replayer)
                     if unknown:
                         fault.exactness = replayer.verify(self.replays)
-                        fault.origins = list(fault.exactness.origins)
+                        fault.origins = [origin for origin in fault.exactness.origins if origin.sink]
+                        self.guard.watch._live.learned(fault.watch_step, fault.origins, [])
                     if on_replay is not None:
                         on_replay(replayer)
+                exactness = fault.exactness
+                if exactness is not None and exactness.deterministic and not exactness.exact:
+                    self.warn(f"this step cannot be run again exactly, so that no cause is proved: {exactness.why}")
         except Exception as error:  # the guard's own failure is no reason to end the training
             self.warn(f"step {fault.step} could not be replayed: {error}")
         self.apply(fault)
@@ -104,6 +110,8 @@ class Faults:
         else:
             if fault.written and copy is not None:
                 copy.restore()
+            for one in guard._began.optimizer_copies if guard._began is not None else ():
+                one.restore()  # of the optimizers that had written before
             guard._parts.restore_buffers()
         step = fault.watch_step if guard.watch.running else fault.step
         action = step, fault.action, fault.kind, fault.reason, undone, snapshot, lost
@@ -119,6 +127,11 @@ class Faults:
             if origin.sink and origin.step >= fault.watch_step:
                 return origin
         return None
+
+    def op_of(self, fault: Fault) -> Origin | None:
+        """The origin; None also where only a compiled region is known, whose ops a replay in eager shows."""
+        origin = self.origin_of(fault)
+        return None if origin is not None and origin.mechanism == "compiled_region" else origin
 
     def warn(self, text: str) -> None:
         if len(self._said) < _MOST_WARNINGS and text not in self._said:

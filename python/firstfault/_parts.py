@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
+from firstfault._trace import _path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,7 +40,7 @@ class Parts:
         self.optimizers = optimizers
         self.stateful = stateful
         self.modules = [module for _, model in models for module in model.modules()]
-        self.names = {id(p): f"{name}.{path}" for name, model in models for path, p in model.named_parameters()}
+        self.names = {id(p): _path_of(name, path) for name, model in models for path, p in model.named_parameters()}
         self.generators: list[torch.Generator] = []
         self.buffer_slots = self.buffers()
         self.buffer_copies: Any = None  # from before the step

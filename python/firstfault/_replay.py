@@ -33,6 +33,7 @@ class Began:
         from torch.utils._pytree import tree_flatten
 
         parts = guard._parts
+        self.watch_step: int = guard.watch._live.steps()
         self.roots = roots
         self.leaves, self.spec = tree_flatten(batch)
         self.where = [i for i, leaf in enumerate(self.leaves) if hasattr(leaf, "untyped_storage")]
@@ -84,6 +85,7 @@ class Program:
 
     def __init__(self, guard: Guard, began: Began, call: Callable[[tuple], Any], writes: set[int]) -> None:
         self.guard, self.began, self.call, self.writes = guard, began, call, writes
+        self.as_compiled = False
         self.after = self._now()
 
     def _now(self) -> tuple:
@@ -114,11 +116,17 @@ class Program:
         guard = self.guard
         guard._replay = self
         try:
-            with in_eager():
+            with contextlib.nullcontext() if self.as_compiled else in_eager():
                 return tensor_of(self.call(tree_unflatten(leaves, self.began.spec)))
         finally:
             guard._replay = None
             guard._hooks.show_all()
+
+    def use_compiled(self, on: bool) -> bool:
+        """Whether there is any compiled code in this process; ``on``: ``run()`` uses it."""
+        self.as_compiled = on
+        frames = sys.modules.get("torch._dynamo.convert_frame")
+        return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
 
     def resume(self) -> None:
         for copy in self.began.optimizer_copies:

@@ -281,9 +281,9 @@ class ProgramState:
             self._undo.append((_set_cell, (cell, value)))
             self._todo.append(value)
         self._todo.extend(function.__defaults__ or ())
-        if not _is_own_module(function.__module__):
-            return
         namespace = function.__globals__
+        if not _is_own_module(namespace.get("__name__")):  # __module__ is copied by decorators
+            return
         for name in _names_in(function.__code__):
             if name not in namespace:
                 continue

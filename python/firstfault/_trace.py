@@ -27,12 +27,20 @@ def _load_live():
     return _live
 
 
+def _path_of(name: str, path: str) -> str:
+    """As of the model that is not compiled."""
+    return ".".join(part for part in (name, *path.split(".")) if part and part != "_orig_mod")
+
+
 def _names_of(model: torch.nn.Module, name: str) -> tuple[list[tuple], list[tuple]]:
     """Modules as (module, path, type, parameters of its own), tensors as (tensor, path, is a parameter, its module)."""
     modules, tensors = [], []
     seen: set[int] = set()
-    for index, (path, module) in enumerate(model.named_modules()):
-        full = ".".join(part for part in (name, path) if part)
+    for path, module in model.named_modules():
+        if "_orig_mod" in module._modules:  # what torch.compile() wraps around a module
+            continue
+        index = len(modules)
+        full = _path_of(name, path)
         own = sum(p.numel() for p in module._parameters.values() if p is not None)
         modules.append((module, full, type(module).__name__, own))
         for items, is_parameter in ((module._parameters, True), (module._buffers, False)):
@@ -40,7 +48,7 @@ def _names_of(model: torch.nn.Module, name: str) -> tuple[list[tuple], list[tupl
                 if tensor is None or id(tensor) in seen:
                     continue
                 seen.add(id(tensor))
-                tensors.append((tensor, ".".join(part for part in (full, key) if part), is_parameter, index))
+                tensors.append((tensor, _path_of(full, key), is_parameter, index))
     return modules, tensors
 
 

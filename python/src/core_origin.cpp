@@ -135,6 +135,9 @@ void def_judgement(OriginClass& origin) {
           "Where it did harm: 'loss', \"gradient of 'fc.weight'\", ...; None when it reached none.")
       .def_ro("path", &Origin::path, "From this op to the sink, both included.")
       .def_ro("merged", &Origin::merged, "Origins of the same step, op, module and kind that this one stands for.")
+      .def_ro(
+          "replayed", &Origin::replayed,
+          "Seen when a guard ran the step again, and not in the step itself: that one was compiled, or not watched.")
       .def_prop_ro(
           "mechanism", [](const Origin& o) { return or_none(o.mechanism); },
           "'log_of_nonpositive', ...; None when none fits.")

@@ -161,6 +161,7 @@ void bind_replay(nb::module_& m) {
   nb::class_<guard::Exactness>(m, "Exactness")
       .def_ro("exact", &guard::Exactness::exact)
       .def_ro("deterministic", &guard::Exactness::deterministic)
+      .def_ro("compiled", &guard::Exactness::compiled)
       .def_ro("replays", &guard::Exactness::replays)
       .def_ro("failed", &guard::Exactness::failed)
       .def_ro("why", &guard::Exactness::why)
@@ -203,7 +204,8 @@ void bind_policy(nb::module_& m) {
       .def(nb::init<bool, int>(), nb::arg("experiments"), nb::arg("replays"))
       .def("any", &guard::LookedInto::any)
       .def("wants", &guard::LookedInto::wants, nb::arg("fault"), nb::arg("origin").none())
-      .def("add", &guard::LookedInto::add, nb::arg("fault"), nb::arg("origin").none());
+      .def("add", &guard::LookedInto::add, nb::arg("fault"), nb::arg("origin").none())
+      .def("may_search", &guard::LookedInto::may_search);
   nb::class_<guard::StepCheck>(m, "StepCheck")
       .def("__init__",
            [](guard::StepCheck* self, double max_norm, bool adaptive, double z, double value, double factor,

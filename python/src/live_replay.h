@@ -29,8 +29,8 @@ inline nb::list listed(const std::vector<at::Tensor>& tensors) {
   return list;
 }
 
-// The program's side of a replay, as an object with the methods restore(), run(batch, write) and resume(). C++ calls
-// it without the interpreter's lock.
+// The program's side of a replay, as an object with the methods restore(), run(batch, write), use_compiled(on) and
+// resume(). C++ calls it without the interpreter's lock.
 class PythonProgram final : public guard::ReplayProgram {
  public:
   explicit PythonProgram(nb::object object) : object_(std::move(object)) {}
@@ -46,6 +46,10 @@ class PythonProgram final : public guard::ReplayProgram {
     const nb::gil_scoped_acquire locked;
     const nb::object loss = object_.attr("run")(listed(batch), write);
     return loss.is_none() ? at::Tensor() : nb::cast<at::Tensor>(loss);
+  }
+  bool use_compiled(bool on) override {
+    const nb::gil_scoped_acquire locked;
+    return nb::cast<bool>(object_.attr("use_compiled")(on));
   }
   void resume() override {
     const nb::gil_scoped_acquire locked;

@@ -44,6 +44,14 @@ bool StepState::has_gradients() const {
   return std::any_of(gradients.begin(), gradients.end(), [](const at::Tensor& one) { return one.defined(); });
 }
 
+std::string last_line(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  const auto line = text.rfind('\n');
+  if (text.rfind("Traceback", 0) == 0 && line != std::string::npos) text = text.substr(line + 1);
+  constexpr std::size_t kMost = 200;
+  return text.substr(0, std::min(text.find('\n'), kMost));
+}
+
 ReplayResult result_now(const StepState& state, const at::Tensor& loss, bool write) {
   const at::NoGradGuard no_grad;
   ReplayResult result;
@@ -147,25 +155,68 @@ ReplayResult Replayer::run(const Change& change) {
   return result;
 }
 
-Exactness Replayer::verify(const ReplayResult& step, int n) {
-  Exactness verdict;
-  bool same = true;
-  for (int i = 0; i < n; ++i) {
-    const ReplayResult replayed = run();
-    ++verdict.replays;
+/// Unchanged replays, compared with the step and with each other.
+struct Replayer::Repeats {
+  int n = 0, failed = 0;
+  std::string error;          // of the first one that threw
+  bool like_the_step = true;  // all failed as the step did, bit for bit
+  bool like_each_other = true;
+  ReplayResult first;  // that failed
+
+  bool all_failed() const { return n > 0 && failed == n; }
+};
+
+Replayer::Repeats Replayer::repeat(const ReplayResult& step, int n) {
+  Repeats repeats;
+  for (; repeats.n < n; ++repeats.n) {
+    ReplayResult replayed = run();
     if (replayed.finite) continue;
-    if (verdict.failed++ == 0) verdict.origins = replayed.origins;
+    if (replayed.threw && repeats.error.empty()) repeats.error = last_line(replayed.error);
     // A step that was refused wrote nothing to compare with.
     const bool written = step.result_bits != 0 || !write_;
-    same = same && !replayed.threw && replayed.same_bits(step) && (!written || replayed.bad == step.bad);
+    const auto same = [&](const ReplayResult& other, bool places) {
+      return !replayed.threw && replayed.same_bits(other) && (!places || replayed.bad == other.bad);
+    };
+    repeats.like_the_step = repeats.like_the_step && same(step, written);
+    if (repeats.failed++ == 0)
+      repeats.first = std::move(replayed);
+    else
+      repeats.like_each_other = repeats.like_each_other && same(repeats.first, true);
   }
-  verdict.deterministic = verdict.failed == verdict.replays;
-  verdict.exact = verdict.replays > 0 && verdict.deterministic && same;
+  return repeats;
+}
+
+Exactness Replayer::verify(const ReplayResult& step, int n) {
+  Exactness verdict;
+  const Repeats by_op = repeat(step, n);
+  Repeats as_it_ran = by_op;
+  verdict.origins = by_op.first.origins;
+  if (!(by_op.all_failed() && by_op.like_the_step) && program_.use_compiled(true)) {
+    verdict.compiled = true;
+    as_it_ran = repeat(step, n);
+    program_.use_compiled(false);
+  }
+  verdict.replays = as_it_ran.n;
+  verdict.failed = as_it_ran.failed;
+  // Of a step that threw, or took its data from elsewhere, it is not known whether the fault came back.
+  const bool known = as_it_ran.error.empty() && !state_.batch.empty();
+  verdict.deterministic = as_it_ran.failed == as_it_ran.n || !known;
+  const bool same_places = !verdict.compiled || by_op.first.bad == step.bad;
+  const bool steady = by_op.all_failed() && by_op.like_each_other && same_places;
+  verdict.exact = as_it_ran.all_failed() && as_it_ran.like_the_step && (!verdict.compiled || steady);
   if (verdict.exact) return verdict;
-  if (!verdict.deterministic) {
+  if (!as_it_ran.error.empty()) {
+    verdict.why = "run again, the step threw: " + as_it_ran.error;
+  } else if (as_it_ran.failed < as_it_ran.n && !known) {
+    verdict.why = "the step was given no batch: where it takes its data from has gone on";
+  } else if (!verdict.deterministic) {
     verdict.why = "the fault came back in " + std::to_string(verdict.failed) + " of " +
                   std::to_string(verdict.replays) + " replays: a race, unwritten memory, the hardware, or state of " +
                   "the program that was not found";
+  } else if (as_it_ran.like_the_step && verdict.compiled) {
+    verdict.why = by_op.failed == 0 ? "the step fails as it was compiled, and not when it is run op by op"
+                                    : "run op by op, the step fails in another way than as it was compiled";
+    verdict.why += ": other random numbers, another rounding, or what the compiler made of it";
   } else {
     verdict.why = "the step fails again, but with other bits: " + why_not_exact(state_);
   }

@@ -28,6 +28,9 @@ class ReplayProgram {
   /// Runs the step on this batch, which is its own. `write`: the optimizer makes its step; else it leaves parameters
   /// and its state as they are. Gives the loss, undefined where there is none.
   virtual at::Tensor run(const BatchTensors& batch, bool write) = 0;
+  /// From here on run() uses compiled code, as the step did; or no longer, so that its ops can be seen. false: the
+  /// program has none.
+  virtual bool use_compiled(bool /*on*/) { return false; }
   /// Puts its own state to where the step had ended. After the last replay.
   virtual void resume() = 0;
 };
@@ -76,13 +79,19 @@ struct ReplayResult {
   }
 };
 
+/// Of an exception's text what it is: a Python exception's text is its traceback, whose last line says it.
+std::string last_line(std::string text);
+
 /// What the step itself came to, for a replay to be compared with.
 ReplayResult result_now(const StepState& state, const at::Tensor& loss, bool write);
 
 /// Whether replays can prove anything.
 struct Exactness {
-  bool exact = false;         ///< every unchanged replay failed like the step, bit for bit
+  /// Every unchanged replay failed like the step, bit for bit. Of compiled code, whose numbers are others: those that
+  /// used it, and those run op by op failed in the same places, bit for bit like each other.
+  bool exact = false;
   bool deterministic = true;  ///< the fault came back every time
+  bool compiled = false;      ///< the step used compiled code
   int replays = 0, failed = 0;
   std::string why;              ///< a sentence, "" where it is exact
   std::vector<Origin> origins;  ///< of the first replay that failed
@@ -101,7 +110,8 @@ class Replayer {
   Replayer& operator=(const Replayer&) = delete;
 
   ReplayResult run(const Change& change = {});
-  /// The unchanged replay `n` times, against what the step came to.
+  /// The unchanged replay `n` times, against what the step came to; and where op by op it is not the same, `n` times as
+  /// it was compiled.
   Exactness verify(const ReplayResult& step, int n);
   int replays() const noexcept { return replays_; }
   const StepState& state() const noexcept { return state_; }
@@ -109,6 +119,8 @@ class Replayer {
  private:
   void put_back();
   BatchTensors fresh_batch() const;
+  struct Repeats;
+  Repeats repeat(const ReplayResult& step, int n);
 
   StepState& state_;
   ReplayProgram& program_;

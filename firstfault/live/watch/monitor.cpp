@@ -184,7 +184,7 @@ void Monitor::measure_prediction(const at::Tensor& prediction) {
 
 void Monitor::remember_scalar(const Frame& frame, const at::Tensor& output) {
   const auto* node = trace::node_of(output, frame.traits->mutates);
-  if (!node || node->sequence_nr() == UINT64_MAX) return;
+  if (!node || node->sequence_nr() == UINT64_MAX || !measure::can_scan(output)) return;  // of another device: not read
   const auto sequence = static_cast<std::int64_t>(node->sequence_nr());
   scalars_[static_cast<std::size_t>(sequence) % scalars_.size()] = {sequence, measure::value_at(output, 0),
                                                                     frame.traits};

@@ -364,7 +364,8 @@ Run Monitor::run() {
   run.steps = step_;
   run.ops = traced.ops;
   run.origins = traced.origins;
-  run.origins.insert(run.origins.begin(), learned_.begin(), learned_.end());  // faults first
+  run.origins.insert(run.origins.begin(), learned_.begin(), learned_.end());
+  record::sort_origins(run.origins);
   run.uninspected = traced.uninspected;
   return run;
 }

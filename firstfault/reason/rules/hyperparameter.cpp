@@ -1,4 +1,5 @@
 // A number that the program sets is NaN, Inf, or 0 where something is divided by it.
+#include <algorithm>
 #include <cmath>
 
 #include "firstfault/reason/rules/observed.h"
@@ -10,7 +11,7 @@ namespace {
 constexpr double kZeroDivisor = 0.91;
 constexpr double kNumber = 0.92;
 constexpr double kRate = 0.9;
-constexpr double kRateOfOutside = 0.96;
+constexpr double kRateComputed = 0.96;  ///< goes before the op that computes it
 
 /// A temperature, a scale, a count that the program passes as a Python number: it was 0.
 std::optional<Hypothesis> divided_by_setting(const Reading& reading) {
@@ -37,29 +38,46 @@ std::optional<Hypothesis> number_in_arithmetic(const Reading& reading) {
   return result;
 }
 
-/// A tensor that an optimizer made of its learning rate: its value was there before any op.
-bool held_outside(const Origin& origin) {
-  return origin.mechanism == "bad_input" && origin.evidence.role == TensorRole::outside;
+/// Loss and gradients of the step were finite, as far as they are known.
+bool learnt_well(const Reading& reading, std::int64_t step) {
+  const StepRow* row = reading.row(step);
+  if (row == nullptr || row->bad_loss()) return false;
+  const auto sites = reading.sites(SiteRole::gradient);
+  return std::none_of(sites.begin(), sites.end(), [&](std::int32_t site) {
+    const Health* health = reading.health(step, site);
+    return health != nullptr && health->bad();
+  });
 }
 
-/// Without the op: the learning rate itself is not finite.
+/// As recorded, where NaN is what is not known; or as a guard found it.
+bool not_finite(const Reading& reading, std::int64_t step) {
+  const auto sites = reading.sites(SiteRole::optimizer);
+  const auto& actions = reading.run().actions;
+  return std::any_of(sites.begin(), sites.end(),
+                     [&](std::int32_t site) {
+                       const Health* health = reading.health(step, site);
+                       return health != nullptr && (std::isinf(health->lr) || health->nonfinite > 0);
+                     }) ||
+         std::any_of(actions.begin(), actions.end(), [&](const GuardAction& action) {
+           return action.step == step && action.fault == "hyperparameter" && action.reason.starts_with("lr is ");
+         });
+}
+
+/// Without the op, or with one that computes the number only: the learning rate itself is not finite.
 std::optional<Hypothesis> rate(const Reading& reading) {
   const Harm& harm = reading.harm();
-  const bool held = harm.origin != nullptr && held_outside(*harm.origin);
-  if (harm.kind != Harm::Kind::fault || (harm.origin != nullptr && !held)) return std::nullopt;
-  for (const std::int32_t site : reading.sites(SiteRole::optimizer)) {
-    const Health* health = reading.health(harm.step, site);
-    if (health == nullptr || !(std::isinf(health->lr) || health->nonfinite > 0)) continue;
-    Hypothesis result;
-    result.cause = "hyperparameter";
-    result.confidence = held ? kRateOfOutside : kRate;
-    result.step = harm.step;
-    result.phase = "optimizer";
-    result.description = "The optimizer's learning rate was not finite in step " + std::to_string(harm.step) + ".";
-    result.advice = "find where it is computed: a schedule with a warm-up of 0 steps divides by 0.";
-    return result;
-  }
-  return std::nullopt;
+  if (harm.kind != Harm::Kind::fault) return std::nullopt;
+  if (harm.origin != nullptr && !learnt_well(reading, harm.step)) return std::nullopt;
+  if (!not_finite(reading, harm.step)) return std::nullopt;
+  Hypothesis result;
+  if (harm.origin != nullptr) result = reading.about_culprit(*harm.origin, kRateComputed);
+  if (harm.origin == nullptr) result.confidence = kRate;
+  result.cause = "hyperparameter";
+  result.step = harm.step;
+  result.phase = "optimizer";
+  result.description = "The optimizer's learning rate was not finite in step " + std::to_string(harm.step) + ".";
+  result.advice = "find where it is computed: a schedule with a warm-up of 0 steps divides by 0.";
+  return result;
 }
 
 std::optional<Hypothesis> judge(const Reading& reading) {

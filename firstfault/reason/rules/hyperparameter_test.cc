@@ -25,6 +25,25 @@ TEST(Hyperparameter, ReadsADivisionByANumberOfTheProgramThatIsZero) {
   EXPECT_EQ(hypotheses(run).front().cause, "hyperparameter");
 }
 
+TEST(Hyperparameter, GoesBeforeTheOpThatComputedTheLearningRate) {
+  const auto of = [](bool bad_loss, float lr) {
+    auto run = learning(40);
+    add_fault(run, 39, "division_by_zero", "op_domain");
+    add_site(run, {SiteRole::optimizer, "", "group 0", "", "", {}, -1}, [&](std::int64_t step) {
+      Health health;
+      health.nonfinite = 0;
+      health.lr = step == 39 ? lr : 0.01F;
+      return health;
+    });
+    if (!bad_loss) run.rows.back().loss = 0.1, run.rows.back().loss_state = StepRow::Loss::finite;
+    return hypotheses(run).front();
+  };
+  EXPECT_EQ(of(false, INFINITY).cause, "hyperparameter");
+  EXPECT_EQ(of(false, INFINITY).op, "aten::log");
+  EXPECT_EQ(of(false, 0.01F).cause, "op_domain");
+  EXPECT_EQ(of(true, INFINITY).cause, "op_domain");
+}
+
 TEST(Hyperparameter, IsSilentAboutAScheduleThatEndsAtZero) {
   auto run = learning(40);
   run.rows.back().lr = 0;

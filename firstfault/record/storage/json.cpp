@@ -108,6 +108,7 @@ void fields(Visit&& visit, Is<Origin> auto& origin) {
   visit("sink", origin.sink);
   visit("path", origin.path);
   visit("merged", origin.merged);
+  visit("replayed", origin.replayed);
   visit("mechanism", origin.mechanism);
   visit("cause", origin.cause);
   visit("because", origin.because);

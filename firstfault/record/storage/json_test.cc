@@ -30,6 +30,7 @@ TEST(RecordJson, BringsAnOriginBackWhole) {
   EXPECT_EQ(back.outcome, Outcome::deselected);
   EXPECT_EQ(back.sink, given.sink);
   EXPECT_EQ(back.merged, 4);
+  EXPECT_TRUE(back.replayed);
   EXPECT_EQ(back.mechanism + back.cause + back.because + back.advice, "derivative_at_boundaryop_domain1/0eps");
   ASSERT_EQ(back.path.size(), 2u);
   EXPECT_EQ(back.path[1].op_number, 4);

@@ -6,6 +6,7 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/where.h>
 #include <ATen/record_function.h>
 
 #include "firstfault/base/numbers.h"
@@ -50,8 +51,9 @@ void imputed(Trial& trial) {
 
 using Range = std::optional<BatchMemory::Range>;
 
-// Undefined where nothing lies outside. Whole numbers may be indices, lengths and masks, and floating ones that never
-// varied a mask or a weight: what clipping does to those says nothing about outliers.
+// Undefined where nothing lies outside. NaN and Inf stay: they are no outliers. Whole numbers may be indices, lengths
+// and masks, and floating ones that never varied a mask or a weight: what clipping does to those says nothing about
+// outliers.
 at::Tensor clipped(const at::Tensor& tensor, const Range& range, bool whole) {
   if (!range || !tensor.defined() || tensor.layout() != at::kStrided || tensor.numel() == 0) return {};
   if (tensor.is_complex() || tensor.scalar_type() == at::kBool || tensor.is_floating_point() == whole) return {};
@@ -60,8 +62,9 @@ at::Tensor clipped(const at::Tensor& tensor, const Range& range, bool whole) {
   const double margin = whole ? 0 : kMargin * width;
   const at::Tensor values = tensor.detach();
   const at::Tensor made =
-      whole ? at::clamp(values, static_cast<std::int64_t>(range->least), static_cast<std::int64_t>(range->greatest))
-            : at::clamp(values, range->least - margin, range->greatest + margin);
+      whole
+          ? at::clamp(values, static_cast<std::int64_t>(range->least), static_cast<std::int64_t>(range->greatest))
+          : at::where(at::isfinite(values), at::clamp(values, range->least - margin, range->greatest + margin), values);
   return unequal(made, values) > unequal(values, values) ? made.to(values.scalar_type()) : at::Tensor();
 }
 

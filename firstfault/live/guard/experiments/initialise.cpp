@@ -23,7 +23,7 @@ void draw_anew(const std::vector<at::Tensor>& parameters) {
   const at::NoGradGuard no_grad;
   const at::Generator generator = at::detail::createCPUGenerator(0);
   for (const at::Tensor& parameter : parameters) {
-    if (!parameter.is_floating_point()) continue;
+    if (!parameter.is_floating_point() || parameter.is_meta()) continue;
     if (parameter.dim() >= 2) {
       const auto fan_in = std::max<std::int64_t>(1, parameter.numel() / std::max<std::int64_t>(1, parameter.size(0)));
       parameter.copy_(at::randn(parameter.sizes(), generator).div_(std::sqrt(static_cast<double>(fan_in))));

@@ -10,12 +10,13 @@ extern const Experimenter hyperparameter, imputed, previous_batch, earlier_state
 
 namespace {
 
-// Free preconditions first; then batch x state; then what belongs to single ops, samples and values.
+// Free preconditions first; then batch x state; then what belongs to single ops and values. The search for samples is
+// last: it may spend what is left, and a rival that was not tried is not ruled out.
 const Experimenter* const kInOrder[] = {
-    &list::hyperparameter, &list::imputed,     &list::previous_batch, &list::earlier_state, &list::float32,
-    &list::operand,        &list::result,      &list::samples,        &list::clipped,       &list::whole_clipped,
-    &list::grown,          &list::initialised, &list::averaged,       &list::zero_grad,     &list::log_probabilities,
-    &list::float64,
+    &list::hyperparameter, &list::imputed,  &list::previous_batch, &list::earlier_state,     &list::float32,
+    &list::operand,        &list::result,   &list::clipped,        &list::whole_clipped,     &list::grown,
+    &list::initialised,    &list::averaged, &list::zero_grad,      &list::log_probabilities, &list::float64,
+    &list::samples,
 };
 
 void unchanged(Trial& trial, Replayer& replayer) {
@@ -28,7 +29,8 @@ void unchanged(Trial& trial, Replayer& replayer) {
                                            : ExperimentOutcome::cured;
   made.size = exactness.replays;
   made.text = exactness.exact ? "the step with nothing changed fails in " + std::to_string(exactness.failed) + " of " +
-                                    std::to_string(exactness.replays) + " replays, bit for bit"
+                                    std::to_string(exactness.replays) + " replays, bit for bit" +
+                                    (exactness.compiled ? ", and in the same places when it is run op by op" : "")
                               : exactness.why;
   trial.note(made);
   trial.found.made.back().replays = exactness.replays;

@@ -12,8 +12,9 @@ constexpr std::size_t kMostOps = 4;
 
 std::string dispatched(const Origin& origin) { return origin.inner_op.empty() ? origin.op : origin.inner_op; }
 
+// Also one that the step calls before the model: what prepares its batch.
 bool made_by_an_op(const Origin* origin) {
-  return origin != nullptr && origin->phase >= Phase::forward && origin->op_number > 0;
+  return origin != nullptr && origin->op_number > 0 && !origin->op.empty() && origin->evidence.role == TensorRole::none;
 }
 
 struct Repaired {

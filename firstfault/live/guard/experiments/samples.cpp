@@ -22,6 +22,7 @@ class Question {
 
   bool replaces() const { return replaces_; }
   std::int64_t count() const { return rows_.count; }
+  bool spent() const { return spent_; }
 
   std::optional<bool> fails(const std::vector<std::int64_t>& kept) {
     if (kept.empty() && !replaces_) return false;
@@ -32,6 +33,7 @@ class Question {
       return replaces_ ? with_rows_of(batch, trial_.given.previous, rows_, kept) : only_rows(batch, rows_, kept);
     };
     const auto result = trial_.run(std::move(change));
+    spent_ = !result;
     if (!result || result->threw) return std::nullopt;
     return !result->finite;
   }
@@ -40,6 +42,7 @@ class Question {
   Trial& trial_;
   const Rows rows_;
   const bool replaces_;
+  bool spent_ = false;
 };
 
 // What the trace of the step says already needs two replays only.
@@ -64,6 +67,7 @@ FailingSets blame(Trial& trial, Question& question) {
 std::string told(const FailingSets& found, bool replaced) {
   const std::string how = replaced ? "replaced by those of the previous batch" : "left out";
   if (found.blame == Blame::all) return "every sample alone makes the step fail, or nearly: no one in particular";
+  if (found.blame == Blame::together) return "it takes all samples together, or nearly: no one in particular";
   if (found.blame == Blame::none) return "the step fails whichever samples are " + how;
   if (found.blame == Blame::undecided) return "samples " + how + ": no answer, some of these steps did not run";
   std::string text;
@@ -94,11 +98,12 @@ void make(Trial& trial) {
   Experiment made;
   made.name = experiment::kSamples;
   made.outcome = found.blame == Blame::some        ? ExperimentOutcome::cured
-                 : found.blame == Blame::undecided ? ExperimentOutcome::threw
-                                                   : ExperimentOutcome::failed;
+                 : found.blame != Blame::undecided ? ExperimentOutcome::failed
+                 : question.spent()                ? ExperimentOutcome::out_of_budget
+                                                   : ExperimentOutcome::threw;
   made.samples = found.samples();
   made.size = static_cast<std::int64_t>(found.sets.size());
-  made.text = told(found, question.replaces());
+  made.text = question.spent() ? "the smallest set of samples that fails" : told(found, question.replaces());
   trial.note(std::move(made));
 }
 

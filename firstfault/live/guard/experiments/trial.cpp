@@ -13,19 +13,6 @@ const Origin* first_fault(const ReplayResult& result) {
   return found == result.origins.end() ? nullptr : &*found;
 }
 
-namespace {
-
-// A Python exception's text is its traceback: the last line says what it is.
-std::string last_line(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  const auto line = text.rfind('\n');
-  if (text.rfind("Traceback", 0) == 0 && line != std::string::npos) text = text.substr(line + 1);
-  constexpr std::size_t kMost = 200;
-  return text.substr(0, std::min(text.find('\n'), kMost));
-}
-
-}  // namespace
-
 ExperimentOutcome outcome_of(const std::optional<ReplayResult>& result) {
   if (!result) return ExperimentOutcome::out_of_budget;
   if (result->threw) return ExperimentOutcome::threw;
