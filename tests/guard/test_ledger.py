@@ -46,7 +46,7 @@ def test_the_run_file_says_what_the_guard_did(tmp_path):
 
     text = str(ff.read_run(path))
     assert "step 6: rolled back" in text and "back to step 4, 2 steps lost" in text
-    assert "10 steps clipped; the last: step 11: clipped, norm" in text
+    assert "10 steps clipped; the last: step 11, norm" in text
     document = json.loads(ff.read_run(path).to_json())
     assert [one["action"] for one in document["actions"]] == kinds
 
