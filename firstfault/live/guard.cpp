@@ -107,6 +107,7 @@ struct Guard::State final : guard::ReplayProgram {
   std::vector<GuardAction> actions;
   std::int64_t clips = 0, step = 0;
   int searches = 0;
+  bool said_inexact = false;
   OnReplay on_replay;
   guard::BatchMemory memory;
   std::set<std::string> looked_into;  // what began the faulty steps that experiments were made on
@@ -191,6 +192,7 @@ struct Guard::State final : guard::ReplayProgram {
   bool wants_experiments(const Fault& fault) const;
   std::vector<guard::OwnChange> own_changes(const Fault& fault);
   void look_into(Fault& fault, guard::Replayer& replayer, const guard::ReplayResult& result);
+  void say_once(const guard::Exactness& exactness);
   void apply(Fault& fault);
   const Snapshot* usable() const;
   std::int64_t roll_back(const Snapshot& snapshot);
@@ -344,6 +346,7 @@ void Guard::State::look_into(Fault& fault, guard::Replayer& replayer, const guar
   given.max_replays = options.max_replays;
   given.max_seconds = options.max_seconds;
   guard::Experiments done = guard::experiment(replayer, given);
+  say_once(done.exactness);
   if (!known) {
     for (Origin& origin : done.exactness.origins) {
       if (!origin.sink.empty()) fault.origins.push_back(std::move(origin));
@@ -352,6 +355,12 @@ void Guard::State::look_into(Fault& fault, guard::Replayer& replayer, const guar
   // A hyperparameter was refused before it could do harm: then there is nothing to cure.
   if (fault.finding.kind == Kind::hyperparameter && done.exactness.failed == 0) done.made.clear();
   watch.learned(fault.step, known ? std::vector<Origin>() : fault.origins, done.made);
+}
+
+void Guard::State::say_once(const guard::Exactness& exactness) {
+  if (exactness.exact || !exactness.deterministic || std::exchange(said_inexact, true)) return;
+  std::fprintf(stderr, "firstfault: this step cannot be run again exactly, so that no cause is proved: %s\n",
+               printable(exactness.why).c_str());
 }
 
 void Guard::State::replay(Fault& fault, const at::Tensor& loss) {
