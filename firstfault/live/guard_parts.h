@@ -121,6 +121,7 @@ struct Guard::State {
   GuardedProgram program;
   guard::BatchMemory memory;
   guard::LookedInto looked_into;
+  bool said_inexact = false;
   std::vector<GuardAction> actions;
   std::int64_t clips = 0, step = 0;
   OnReplay on_replay;
@@ -147,6 +148,7 @@ struct Guard::State {
   void find_origin(GuardFault& fault);
   void replay(GuardFault& fault, const at::Tensor& loss);
   void look_into(GuardFault& fault, guard::Replayer& replayer, const guard::ReplayResult& result);
+  void say_once(const guard::Exactness& exactness);
 
   // guard_changes.cpp: what is changed in experiments; nullopt where it does not apply
   std::vector<guard::OwnChange> own_changes(const GuardFault& fault, const Run& recorded);

@@ -1,6 +1,7 @@
 // A faulty step under guard is run again: where it began, and with one thing changed each.
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include <torch/optim/optimizer.h>
 
@@ -40,6 +41,7 @@ void Guard::State::look_into(GuardFault& fault, guard::Replayer& replayer, const
   given.max_replays = options.max_replays;
   given.max_seconds = options.max_seconds;
   guard::Experiments done = guard::experiment(replayer, given);
+  say_once(done.exactness);
   if (!known) {
     for (Origin& origin : done.exactness.origins) {
       if (!origin.sink.empty()) fault.origins.push_back(std::move(origin));
@@ -49,6 +51,12 @@ void Guard::State::look_into(GuardFault& fault, guard::Replayer& replayer, const
   if (fault.finding.kind == guard::Kind::hyperparameter && done.exactness.failed == 0) done.made.clear();
   looked_into.add(fault.kind(), fault.origin());
   watch.learned(fault.step, known ? std::vector<Origin>() : fault.origins, done.made);
+}
+
+void Guard::State::say_once(const guard::Exactness& exactness) {
+  if (exactness.exact || !exactness.deterministic || std::exchange(said_inexact, true)) return;
+  std::fprintf(stderr, "firstfault: this step cannot be run again exactly, so that no cause is proved: %s\n",
+               printable(exactness.why).c_str());
 }
 
 void Guard::State::replay(GuardFault& fault, const at::Tensor& loss) {

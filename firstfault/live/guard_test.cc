@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
@@ -357,14 +356,18 @@ TEST(Guard, AThousandBadBatchesStopOrGoBackByPolicy) {
     int made, rollbacks;
   };
   const Case cases[] = {
-      {{.on_fault = OnFault::skip, .replays = 0}, 10, 0},
-      {{.on_fault = OnFault::skip, .after_skips = OnFault::rollback, .replays = 0}, 43, 3},
-      {{.on_fault = OnFault::rollback, .replays = 0}, 3, 3},
+      {{.on_fault = OnFault::skip}, 10, 0},
+      {{.on_fault = OnFault::skip, .after_skips = OnFault::rollback}, 43, 3},
+      {{.on_fault = OnFault::rollback}, 3, 3},
       {{.on_fault = OnFault::skip, .max_consecutive_skips = 2000}, 1000, 0},
   };
   for (const Case& one : cases) {
     auto program = Program::with();
-    Guard guard(*program.net, *program.optimizer, one.options);
+    GuardOptions options = one.options;
+    options.watch.level = "gradients";
+    options.replays = 0;
+    options.experiments = false;
+    Guard guard(*program.net, *program.optimizer, options);
     guard.step(batch_of(0), program);
     const auto before = program.parameter_bits();
     int made = 0;
@@ -377,10 +380,9 @@ TEST(Guard, AThousandBadBatchesStopOrGoBackByPolicy) {
     const auto goes_back = [](const GuardAction& action) { return action.kind == GuardAction::Kind::rollback; };
     EXPECT_EQ(std::count_if(actions.begin(), actions.end(), goes_back), one.rollbacks);
     for (const auto& parameter : program.net->parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
-    if (one.rollbacks == 0) EXPECT_EQ(program.parameter_bits(), before);
-    std::set<std::int64_t> looked_into;
-    for (const Experiment& made_one : experiments_of(guard.run().facts)) looked_into.insert(made_one.step);
-    EXPECT_LE(looked_into.size(), 4u);
+    if (one.rollbacks == 0) {
+      EXPECT_EQ(program.parameter_bits(), before);
+    }
   }
 }
 
@@ -417,7 +419,9 @@ TEST(Guard, AnExceptionInAReplayEndsTheReplaysAndOneInTheStepGoesThrough) {
   Guard guard(*program.net, *program.optimizer, {.on_fault = OnFault::skip});
   guard.step(batch_of(0), train_step);
   const auto before = program.parameter_bits();
+  testing::internal::CaptureStderr();
   guard.step(batch_of(1, true), train_step);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("cannot be run again exactly"), std::string::npos);
   EXPECT_EQ(program.parameter_bits(), before);
   const auto made = experiments_of(guard.run().facts);
   ASSERT_EQ(made.size(), 1u);

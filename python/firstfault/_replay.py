@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
-from firstfault._state import Hyperparameters, OptimizerState, ProgramState, RandomNumbers, TrainFlags
+from firstfault._state import Hyperparameters, OptimizerState, ProgramState, RandomNumbers, TrainFlags, is_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,10 +123,9 @@ class Program:
             guard._hooks.show_all()
 
     def use_compiled(self, on: bool) -> bool:
-        """Whether there is any compiled code in this process; ``on``: ``run()`` uses it."""
+        """Whether the program has any compiled code; ``on``: ``run()`` uses it."""
         self.as_compiled = on
-        frames = sys.modules.get("torch._dynamo.convert_frame")
-        return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
+        return self.began.program.compiled or any(map(is_compiled, self.guard._parts.modules))
 
     def resume(self) -> None:
         for copy in self.began.optimizer_copies:

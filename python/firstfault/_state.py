@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_COMPILED = "_torchdynamo_orig_callable"  # an attribute of what torch.compile() gives
 _MOST_OBJECTS = 512  # looked at in one walk
 _MOST_ITEMS = 1024  # of a list: beyond, only what is added to it can be taken away again
 _MOST_BYTES = 64 * 2**20  # of tensors that functions hold
@@ -209,6 +210,10 @@ class TrainFlags:
                 module.training = training
 
 
+def is_compiled(module: torch.nn.Module) -> bool:
+    return _COMPILED in module.__dict__ or module.__dict__.get("_compiled_call_impl") is not None
+
+
 class ProgramState:
     """Numbers, containers, generators and tensors that can be reached from functions, saved as they are now.
 
@@ -222,6 +227,7 @@ class ProgramState:
         self._undo: list[tuple[Callable, tuple]] = []
         self._tensors: list[torch.Tensor] = []
         self.generators: list[Any] = []
+        self.compiled = False  # a function or module that torch.compile() made was met
         self._bytes = 0
         self._seen = set(known)
         self._todo = collections.deque(roots)
@@ -273,6 +279,7 @@ class ProgramState:
             self._tensors.append(tensor)
 
     def _look_at_function(self, function: types.FunctionType) -> None:
+        self.compiled = self.compiled or _COMPILED in function.__dict__
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
@@ -305,6 +312,7 @@ class ProgramState:
     def _look_at_module(self, module: torch.nn.Module) -> None:
         for one in module.modules():
             self._seen.add(id(one))
+            self.compiled = self.compiled or is_compiled(one)
             self._look_at_one_module(one)
             self._todo.extend(p for p in one._parameters.values() if p is not None)
             self._todo.extend(b for b in one._buffers.values() if b is not None)
