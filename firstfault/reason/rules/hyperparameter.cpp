@@ -63,11 +63,17 @@ bool not_finite(const Reading& reading, std::int64_t step) {
          });
 }
 
+/// A tensor that an optimizer made of its learning rate: its value was there before any op.
+bool held_outside(const Origin& origin) {
+  return origin.mechanism == "bad_input" && origin.evidence.role == TensorRole::outside;
+}
+
 /// Without the op, or with one that computes the number only: the learning rate itself is not finite.
 std::optional<Hypothesis> rate(const Reading& reading) {
   const Harm& harm = reading.harm();
   if (harm.kind != Harm::Kind::fault) return std::nullopt;
-  if (harm.origin != nullptr && !learnt_well(reading, harm.step)) return std::nullopt;
+  const bool is_effect = harm.origin != nullptr && !held_outside(*harm.origin) && !learnt_well(reading, harm.step);
+  if (is_effect) return std::nullopt;  // of something in the model
   if (!not_finite(reading, harm.step)) return std::nullopt;
   Hypothesis result;
   if (harm.origin != nullptr) result = reading.about_culprit(*harm.origin, kRateComputed);
@@ -89,7 +95,7 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 
 std::string condition() {
   return "a number in the op's call is NaN or Inf (mechanism nonfinite_hyperparameter), or a tensor is divided by a "
-         "number of the program that is 0";
+         "number of the program that is 0; or the learning rate was not finite while loss and gradients were";
 }
 
 }  // namespace
