@@ -180,6 +180,7 @@ class Tracer final : public intercept::Listener {
   Reported describe(const Graph& graph, std::int32_t id) const;
   void describe_outside(const Graph& graph, const Node& node, Origin& origin) const;
   bool describe_number(const Graph& graph, std::int32_t id, Origin& origin) const;
+  void name_reader(const Node& reader, Origin& origin) const;
   std::vector<PathStep> describe_path(const Graph& graph, std::int32_t origin, std::int32_t target) const;
   std::string describe_storage(std::uintptr_t storage, const char* otherwise) const;
   std::string describe_target(const at::Tensor& tensor, const Graph& graph, std::int32_t node) const;

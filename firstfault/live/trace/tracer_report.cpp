@@ -150,6 +150,15 @@ Tracer::Reported Tracer::describe(const Graph& graph, std::int32_t id) const {
   return {std::move(origin), place, id};
 }
 
+// The op that read a bad tensor first stands for where the value came in.
+void Tracer::name_reader(const Node& reader, Origin& origin) const {
+  origin.op = origin.evidence.op = op_of(reader);
+  origin.inner_op = unless_same(reader.inner, origin.op);
+  origin.outer_op = unless_same(reader.outer, origin.op);
+  origin.module = names_.module(reader.module);
+  if (reader.module < 0) origin.after_module = names_.module(reader.after);
+}
+
 // An Inf that the program wrote into the call of an op: the op is where it came in.
 bool Tracer::describe_number(const Graph& graph, std::int32_t id, Origin& origin) const {
   const Node& node = graph[id];
@@ -159,11 +168,8 @@ bool Tracer::describe_number(const Graph& graph, std::int32_t id, Origin& origin
       std::find_if(reader.inputs.begin(), reader.inputs.end(), [&](const Edge& e) { return e.node == id; });
   if (edge == reader.inputs.end() || !reader.inner || edge->argument < 0) return false;
   OriginEvidence& evidence = origin.evidence;
-  origin.op = evidence.op = op_of(reader);
-  origin.inner_op = evidence.inner_op = unless_same(reader.inner, origin.op);
-  origin.outer_op = unless_same(reader.outer, origin.op);
-  origin.module = names_.module(reader.module);
-  origin.after_module = reader.module < 0 ? names_.module(reader.after) : "";
+  name_reader(reader, origin);
+  evidence.inner_op = origin.inner_op;
   origin.phase = reader.phase;
   evidence.shape = reader.shape;
   evidence.dtype = evidence::dtype_name(reader.dtype);
@@ -190,12 +196,8 @@ void Tracer::describe_outside(const Graph& graph, const Node& node, Origin& orig
   if (graph.has(node.reader)) {
     const Node& reader = graph[node.reader];
     if (node.kind == Node::Kind::op) evidence.role_name = "made by " + op_of(node);
-    origin.op = evidence.op = op_of(reader);
-    origin.inner_op = unless_same(reader.inner, origin.op);
-    origin.outer_op = unless_same(reader.outer, origin.op);
+    name_reader(reader, origin);
     origin.forward_op = evidence.forward_op = reader.forward_op;
-    origin.module = names_.module(reader.module);
-    if (reader.module < 0) origin.after_module = names_.module(reader.after);
     if (reader.phase != Phase::data) origin.phase = reader.phase;
   } else if (node.kind == Node::Kind::op) {
     return;  // made before the model ran, and nothing read it
