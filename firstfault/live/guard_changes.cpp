@@ -1,5 +1,6 @@
 // The changes that only a Guard can make to a step of its program: numbers, state and precision that are its own.
-#include <algorithm>
+#include <memory>
+#include <utility>
 
 #include <torch/nn/module.h>
 
@@ -15,11 +16,6 @@ guard::OwnChange change_of(std::string_view name, std::string text) {
   own.change.name = std::string(name);
   own.text = std::move(text);
   return own;
-}
-
-bool knows_low_precision(const Run& run) {
-  return std::any_of(run.facts.begin(), run.facts.end(),
-                     [](const Fact& fact) { return fact.kind == FactKind::low_precision; });
 }
 
 }  // namespace
@@ -56,7 +52,7 @@ std::optional<guard::OwnChange> Guard::State::in_float32(const Run& recorded) {
   for (const at::Tensor& one : model.parameters()) own_tensors.push_back(one);
   for (const at::Tensor& one : model.buffers()) own_tensors.push_back(one);
   const bool low = guard::InFloat32::any(own_tensors) || guard::InFloat32::any(began.batch);
-  if (!low && !knows_low_precision(recorded)) return {};
+  if (!low && !holds(recorded, FactKind::low_precision)) return {};
   auto wide = std::make_shared<guard::InFloat32>();
   auto own = change_of(experiment::kFloat32, "parameters, buffers, batch and autocast in float32");
   own.change.batch = [](guard::BatchTensors batch) { return guard::InFloat32::widened(std::move(batch)); };

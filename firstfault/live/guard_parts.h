@@ -105,6 +105,9 @@ struct GuardFault {
   const Origin* origin() const { return origins.empty() ? nullptr : &origins.front(); }
 };
 
+/// Whether the program showed it in any step.
+bool holds(const Run& run, FactKind kind);
+
 struct Guard::State {
   torch::nn::Module& model;
   torch::optim::Optimizer& optimizer;

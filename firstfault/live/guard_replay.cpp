@@ -10,6 +10,10 @@
 
 namespace firstfault {
 
+bool holds(const Run& run, FactKind kind) {
+  return std::any_of(run.facts.begin(), run.facts.end(), [&](const Fact& fact) { return fact.kind == kind; });
+}
+
 void Guard::State::find_origin(GuardFault& fault) {
   for (Origin& origin : watch.run().origins) {
     if (!origin.sink.empty() && origin.step >= fault.step) fault.origins.push_back(std::move(origin));
@@ -34,8 +38,7 @@ void Guard::State::look_into(GuardFault& fault, guard::Replayer& replayer, const
   given.previous = memory.previous();
   given.ranges = memory.ranges();
   given.batches = memory.batches();
-  given.raw_scores = std::any_of(recorded.facts.begin(), recorded.facts.end(),
-                                 [](const Fact& fact) { return fact.kind == FactKind::raw_scores; });
+  given.raw_scores = holds(recorded, FactKind::raw_scores);
   given.own = own_changes(fault, recorded);
   given.unchanged = std::max(2, options.replays);
   given.max_replays = options.max_replays;
