@@ -78,8 +78,7 @@ std::string condition() {
          " of the gradient or less, and the loss does not improve; surer where the update ratio is below " +
          brief(kStarved) +
          ". Less sure under a guard where three times the share of the first 100 steps is clipped, or the loss rises "
-         "and "
-         "more than half of the newest 100 steps were";
+         "and more than half of the newest 100 steps were";
 }
 
 }  // namespace

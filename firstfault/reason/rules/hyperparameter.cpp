@@ -49,18 +49,12 @@ bool learnt_well(const Reading& reading, std::int64_t step) {
   });
 }
 
-/// As recorded, where NaN is what is not known; or as a guard found it.
 bool not_finite(const Reading& reading, std::int64_t step) {
   const auto sites = reading.sites(SiteRole::optimizer);
-  const auto& actions = reading.run().actions;
-  return std::any_of(sites.begin(), sites.end(),
-                     [&](std::int32_t site) {
-                       const Health* health = reading.health(step, site);
-                       return health != nullptr && (std::isinf(health->lr) || health->nonfinite > 0);
-                     }) ||
-         std::any_of(actions.begin(), actions.end(), [&](const GuardAction& action) {
-           return action.step == step && action.fault == "hyperparameter" && action.reason.starts_with("lr is ");
-         });
+  return std::any_of(sites.begin(), sites.end(), [&](std::int32_t site) {
+    const Health* health = reading.health(step, site);
+    return health != nullptr && (std::isinf(health->lr) || health->nonfinite > 0);
+  });
 }
 
 /// A tensor that an optimizer made of its learning rate: its value was there before any op.

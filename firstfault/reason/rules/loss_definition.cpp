@@ -85,8 +85,7 @@ std::optional<Hypothesis> judge(const Reading& reading) {
 
 std::string condition() {
   return "a mean over no element, or every target ignored (mechanisms division_by_zero, all_targets_ignored); or a "
-         "loss "
-         "that adds up a mask's Inf; or, in " +
+         "loss that adds up a mask's Inf; or, in " +
          std::to_string(kSteps) +
          " steps or more: prediction and target broadcast against each other, or nll_loss reads values above 0";
 }
