@@ -23,7 +23,7 @@ class Guarded:
         self._names = names
         self.hidden: list[torch.Tensor | None] | None = None  # its gradients, while it must not see them
         self.copy: OptimizerState | None = None  # from before the step
-        self._spare: OptimizerState | None = None  # of a step that went well
+        self._spare: OptimizerState | None = None  # of a step that is over
         self.evaluations = 0
         module = type(optimizer).__module__
         # Of the others it is not known what they write without gradients, or before a closure is called.

@@ -116,7 +116,7 @@ class OptimizerHooks:
             if guard._on_fault == "warn":
                 return False
             if held.copy is None:
-                held.copy = OptimizerState(held.optimizer)
+                held.save()
             held.hide()
             guard.watch._live.refused()
             return True

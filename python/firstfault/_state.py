@@ -30,17 +30,10 @@ class OptimizerState:
     instead_of: an older one of the same optimizer, of no use any more: its memory is written anew.
     """
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        *,
-        parameters: bool = True,
-        instead_of: OptimizerState | None = None,
-    ) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, *, instead_of: OptimizerState | None = None) -> None:
         self.optimizer = optimizer
         self.groups = Hyperparameters([optimizer])
-        self.members = [list(group["params"]) for group in optimizer.param_groups]
-        tensors = [p for members in self.members for p in members] if parameters else []
+        tensors = [p for group in optimizer.param_groups for p in group["params"]]
         self._state = [(p, _taken_apart(entry, tensors)) for p, entry in dict(optimizer.state).items()]
         self.tensors = tensors
         if instead_of is not None and _same(instead_of.tensors, tensors):
