@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from firstfault._core import Experiment
+    from firstfault._core import Experiment, Origin, Run
     from firstfault._fault import Fault
     from firstfault._guard import Guard
     from firstfault._replay import Replayer
@@ -46,21 +46,21 @@ class Laboratory:
         if self._looked_into.any():
             self.memory.remember(tensors)
 
-    def wants(self, fault: Fault) -> bool:
-        return self._looked_into.wants(fault.kind, self.guard._faults.op_of(fault))
+    def wants(self, fault: Fault, known: Origin | None) -> bool:
+        return self._looked_into.wants(fault.kind, known)
 
     def may_search(self) -> bool:
         """Whether a step is run again for its origin alone; counted."""
         return self._looked_into.may_search()
 
-    def look_into(self, fault: Fault, replayer: Replayer) -> None:
+    def look_into(self, fault: Fault, replayer: Replayer, recorded: Run) -> None:
         """Run the step again, unchanged and then with one thing changed each; tell the watch what came of it."""
         guard = self.guard
-        known = guard._faults.op_of(fault)
+        known = guard._faults.op_of(fault, recorded)
         live = _module()
-        given = live.Circumstances(self._own_changes(fault, replayer), Progress())
+        given = live.Circumstances(self._own_changes(fault, replayer, recorded), Progress())
         given.step = fault.watch_step if known is None else known.step
-        given.raw_scores = any(fact.kind == "raw_scores" for fact in guard.watch.run().facts)
+        given.raw_scores = _holds(recorded, "raw_scores")
         given.unchanged = max(2, guard._faults.replays)
         given.max_replays, given.max_seconds = self.max_replays, self.max_seconds
         done = live.experiment(replayer._live, replayer.step, self.memory, given)
@@ -70,14 +70,14 @@ class Laboratory:
         if fault.kind != "hyperparameter" or done.exactness.failed:  # it was refused before it could do harm
             fault.experiments = list(done.made)
         guard.watch._live.learned(given.step, fault.origins if known is None else [], fault.experiments)
-        self._looked_into.add(fault.kind, guard._faults.op_of(fault))
+        self._looked_into.add(fault.kind, guard._faults.op_of(fault, recorded))
 
-    def _own_changes(self, fault: Fault, replayer: Replayer) -> list[_Own]:
+    def _own_changes(self, fault: Fault, replayer: Replayer, recorded: Run) -> list[_Own]:
         own: list[_Own] = []
         if fault.kind == "hyperparameter":
             own += self._repaired_hyperparameters(fault)
         own += self._earlier_state(fault)
-        own += self._float32(replayer)
+        own += self._float32(replayer, recorded)
         if fault.step == 0:
             own += self._initialised()
         if replayer.has_gradients:
@@ -140,11 +140,11 @@ class Laboratory:
 
     # -- precision
 
-    def _float32(self, replayer: Replayer) -> list[_Own]:
+    def _float32(self, replayer: Replayer, recorded: Run) -> list[_Own]:
         guard = self.guard
         tensors = [*replayer.began.parameters, *guard._parts.buffers().tensors, *replayer.began.tensors]
         low = any(str(tensor.dtype) in _LOW for tensor in tensors)
-        if not low and not any(fact.kind == "low_precision" for fact in guard.watch.run().facts):
+        if not low and not _holds(recorded, "low_precision"):
             return []
         stack = contextlib.ExitStack()
 
@@ -172,6 +172,10 @@ class Progress:
         if self._shown:
             with contextlib.suppress(Exception):
                 sys.stderr.write("\r\033[K")
+
+
+def _holds(run: Run, kind: str) -> bool:
+    return any(fact.kind == kind for fact in run.facts)
 
 
 def _drop(parameters: list[torch.Tensor]) -> None:

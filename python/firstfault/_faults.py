@@ -14,7 +14,7 @@ from firstfault._replay import Program, Replayer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from firstfault._core import Origin
+    from firstfault._core import Origin, Run
     from firstfault._experiments import Laboratory
     from firstfault._guard import Guard
     from firstfault._guarded import Guarded
@@ -53,13 +53,15 @@ class Faults:
         """``call``: makes the step, given a batch."""
         on_replay = self.guard.on_replay
         try:
-            looks = self.laboratory.wants(fault)
-            unknown = not looks and self.op_of(fault) is None and self.laboratory.may_search()
+            recorded = self.guard.watch.run()  # a copy of all of it: once for a faulty step
+            known = self.op_of(fault, recorded)
+            looks = self.laboratory.wants(fault, known)
+            unknown = not looks and known is None and self.laboratory.may_search()
             replayer = self._replayer(fault, call) if looks or unknown or on_replay is not None else None
             if replayer is not None:
                 with contextlib.closing(replayer):
                     if looks:
-                        self.laboratory.look_into(fault, replayer)
+                        self.laboratory.look_into(fault, replayer, recorded)
                     if unknown:
                         fault.exactness = replayer.verify(self.replays)
                         fault.origins = [origin for origin in fault.exactness.origins if origin.sink]
@@ -120,17 +122,18 @@ class Faults:
         if fault.action == "stop":
             raise TrainingFault(guard, fault, why)
 
-    def origin_of(self, fault: Fault) -> Origin | None:
+    def origin_of(self, fault: Fault, recorded: Run | None = None) -> Origin | None:
+        """``recorded``: the run, where the caller has it."""
         if fault.origins:
             return fault.origins[0]
-        for origin in self.guard.watch.run().origins:
+        for origin in (self.guard.watch.run() if recorded is None else recorded).origins:
             if origin.sink and origin.step >= fault.watch_step:
                 return origin
         return None
 
-    def op_of(self, fault: Fault) -> Origin | None:
+    def op_of(self, fault: Fault, recorded: Run | None = None) -> Origin | None:
         """The origin; None also where only a compiled region is known, whose ops a replay in eager shows."""
-        origin = self.origin_of(fault)
+        origin = self.origin_of(fault, recorded)
         return None if origin is not None and origin.mechanism == "compiled_region" else origin
 
     def warn(self, text: str) -> None:
