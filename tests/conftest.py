@@ -14,6 +14,15 @@ def _seed():
 
 
 @pytest.fixture
+def fresh_compiler():
+    """Nothing compiled before, nothing left behind."""
+    dynamo = pytest.importorskip("torch._dynamo")
+    dynamo.reset()
+    yield
+    dynamo.reset()
+
+
+@pytest.fixture
 def tracker():
     trace = ff.trace()
     yield trace

@@ -2,19 +2,13 @@
 
 import pytest
 import torch
+from test_reproducible import step_of
 from torch import nn
 
 import firstfault as ff
 from firstfault import _core
 
-dynamo = pytest.importorskip("torch._dynamo")
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    dynamo.reset()
-    yield
-    dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 class LogOfZero(nn.Module):
@@ -128,13 +122,7 @@ def train(name, compiled, **options):
     model = torch.compile(net) if compiled else net
     loss_of = torch.compile(loss_of) if compiled else loss_of
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-
-    def train_step(x):
-        optimizer.zero_grad()
-        loss = loss_of(model(x), x)
-        loss.backward()
-        return loss
-
+    train_step = step_of(model, optimizer, loss_of)
     with ff.guard(model, optimizer, on_fault="skip", **options) as guard:
         for seed in range(6):
             x = batch(seed)

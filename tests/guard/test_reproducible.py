@@ -22,15 +22,19 @@ class Net(nn.Module):
         return self.b(torch.dropout(self.norm(self.a(x)).relu(), 0.3, self.training))
 
 
-def guarded(model, loss_of, batches, **options):
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-
+def step_of(model, optimizer, loss_of):
     def train_step(x):
         optimizer.zero_grad()
         loss = loss_of(model(x), x)
         loss.backward()
         return loss
 
+    return train_step
+
+
+def guarded(model, loss_of, batches, **options):
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    train_step = step_of(model, optimizer, loss_of)
     with ff.guard(model, optimizer, on_fault="skip", replays=REPLAYS, **options) as guard:
         for x in batches:
             guard.step(train_step, x)

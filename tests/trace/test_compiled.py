@@ -7,13 +7,7 @@ from torch import nn
 import firstfault as ff
 
 dynamo = pytest.importorskip("torch._dynamo")
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    dynamo.reset()
-    yield
-    dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 class Net(nn.Module):
