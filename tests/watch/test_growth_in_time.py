@@ -68,7 +68,7 @@ def test_a_first_input_that_does_not_come_through_sixty_time_steps_is_a_gradient
     torch.manual_seed(0)
     model = make()
     scale_recurrent(model, 0.6)
-    run = train(model, first_input, steps=60)
+    run = train(model, first_input, steps=60, lr=1e-2)
     (fact,) = growths(run).values()
     assert fact.module == module and fact.detail.startswith(module + ".weight_hh") and fact.numbers["steps"] == 60
     assert 0.3 < fact.numbers["lambda_first"] < 0.62  # tanh takes its share
@@ -138,6 +138,12 @@ def test_nothing_is_said_of_a_layer_that_learns_what_is_near(make):
     (fact,) = growths(run).values()
     assert fact.numbers["steps"] == 60 and fact.numbers["lambda"] < 0.9  # it falls, and nothing is lost by it
     assert run.explain() == []
+
+
+@pytest.mark.parametrize("lr", [1e-4, 1e-3])
+def test_nothing_is_said_of_a_layer_that_has_only_begun_to_learn(lr):
+    torch.manual_seed(0)
+    assert train(Layer(nn.RNN, 1, 16), lambda x: x[:, -2:, 0].sum(1, keepdim=True), steps=50, lr=lr).explain() == []
 
 
 def test_a_deep_net_and_one_applied_to_many_pieces_are_no_loop_in_time():

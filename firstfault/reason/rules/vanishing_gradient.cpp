@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "firstfault/reason/rules/harm.h"
 #include "firstfault/reason/rules/in_time.h"
 #include "firstfault/reason/rules/rule.h"
-#include "firstfault/reason/rules/stuck.h"
 
 namespace firstfault::reason {
 namespace {
@@ -22,7 +22,10 @@ constexpr double kLearnt = 0.5;     ///< last loss over first: it learns all the
 constexpr double kLikely = 0.93;
 constexpr double kAtFirst = 0.85;  ///< it came out of it, late
 constexpr double kInTime = 0.85;
-constexpr std::size_t kSeenSteps = 30;  ///< by time: a healthy layer falls by much too, and learns what is near
+// By time: a healthy layer falls by as much, and learns what is near.
+constexpr std::size_t kSeenSteps = 30;
+constexpr double kMoved = 0.5;  ///< all updates together, as if in one direction, over the parameters
+constexpr double kNoise = 2;    ///< standard errors between the losses of the first half and the second
 
 /// The nonlinearity that most layers share.
 const Site* usual_activation(const Reading& reading) {
@@ -110,12 +113,39 @@ bool resumed(const Reading& reading) {
   });
 }
 
+/// Parameters that have hardly moved had no chance to learn, whatever the gradient is.
+double moved(const Reading& reading) {
+  const Series update = reading.series(&StepRow::update_ratio);
+  if (update.empty()) return 0;
+  return median(values_of(update)) * static_cast<double>(update.back().step - update.front().step + 1);
+}
+
+struct Mean {
+  double value = 0, variance = 0;  ///< of the mean
+};
+
+Mean mean_of(std::span<const Point> points) {
+  Mean mean;
+  const auto n = static_cast<double>(points.size());
+  for (const Point& point : points) mean.value += point.value / n;
+  for (const Point& point : points) mean.variance += (point.value - mean.value) * (point.value - mean.value) / n / n;
+  return mean;
+}
+
+/// Slowly, it may be.
+bool gets_better(const Series& loss) {
+  const auto half = loss.size() / 2;
+  const Mean early = mean_of(std::span(loss).first(half)), late = mean_of(std::span(loss).subspan(half));
+  return early.value - late.value > kNoise * std::sqrt(early.variance + late.variance);
+}
+
 /// Where nothing asks for the past a healthy layer falls by as much: it learns.
 std::optional<Hypothesis> by_time(const Reading& reading) {
   const Learning learning = reading.learning();
   if (reading.harm().kind != Harm::Kind::none || !(learning == Learning::flat || learning == Learning::worse))
     return std::nullopt;
-  if (reading.series(&StepRow::loss).size() < kSeenSteps || stuck(reading) || resumed(reading)) return std::nullopt;
+  const Series loss = reading.series(&StepRow::loss);
+  if (loss.size() < kSeenSteps || gets_better(loss) || moved(reading) < kMoved || resumed(reading)) return std::nullopt;
   const auto found = falls_in_time(reading.run(), kTotal);
   if (!found) return std::nullopt;
   const Fact& fact = *found->fact;
@@ -156,7 +186,9 @@ std::string condition() {
          " of themselves; or in a recurrent layer, in the first step and in the newest, it falls by a factor of " +
          brief(kFallsInTime) + " per time step or faster, to less than " + brief(kTotal) +
          " over all time steps, and the loss of " + std::to_string(kSeenSteps) +
-         " steps or more does not improve though the parameters move";
+         " steps or more does not improve (by " + brief(kNoise) +
+         " standard errors from the first half to the second) though the updates come to " + brief(kMoved) +
+         " of the parameters or more";
 }
 
 }  // namespace
