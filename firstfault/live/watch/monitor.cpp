@@ -79,16 +79,23 @@ void Monitor::on_optimizer(bool begins) {
 void Monitor::look(Frame& frame, const at::RecordFunction& record) {
   const auto& op = *frame.traits;
   if (op.amp_check || op.amp_update) return look_at_scaler(frame);
-  if (intercept::frames().in_backward()) {
-    const at::Tensor* output =
-        half_seen_.load(kRelaxed) && !op.composite ? trace::first_tensor(frame, record) : nullptr;
-    if (!output || output->scalar_type() != at::kHalf) return;
-    const std::lock_guard lock(mutex_);
-    return facts_.look_backward(*output);
-  }
+  if (intercept::frames().in_backward()) return look_backward(frame, record);
   if (!c10::GradMode::is_enabled()) return look_at_clipping(frame);
   const Phase phase = tracer_.phase();
   if (phase == Phase::forward) look_forward(frame, record);
+}
+
+void Monitor::look_backward(const Frame& frame, const at::RecordFunction& record) {
+  const auto& op = *frame.traits;
+  auto& stack = intercept::frames();
+  const Frame& around = stack[stack.depth() - 1];
+  const bool in_time = recurrent_.load(kRelaxed) && around.type == Frame::Type::node && op.name.ends_with("_backward");
+  if ((!in_time && !half_seen_.load(kRelaxed)) || op.composite) return;
+  const at::Tensor* output = trace::first_tensor(frame, record);
+  if (!output || (!in_time && output->scalar_type() != at::kHalf)) return;
+  const std::lock_guard lock(mutex_);
+  if (in_time) in_time_.came_back(around.sequence, around.forward_thread, *output);
+  if (half_seen_.load(kRelaxed)) facts_.look_backward(*output);
 }
 
 void Monitor::look_at_scaler(const Frame& frame) {
@@ -146,6 +153,7 @@ void Monitor::look_forward(Frame& frame, const at::RecordFunction& record) {
   if (module >= 0) order_of(module);
   if (scalar) remember_scalar(frame, *output);
   if (measured) measure_activation(frame, *output, {module, after});
+  if (measured) follow_in_time(frame, *output, module);
   if (is_loss && output->numel() == 1) loss_op_value_ = measure::value_at(*output, 0);
   if (told || measured) facts_.look(frame, *output, module_name(module));
   const Input* prediction = is_loss ? first_operand(frame) : nullptr;
@@ -170,6 +178,12 @@ void Monitor::measure_activation(const Frame& frame, const at::Tensor& output, W
   });
   if (index < 0) return;
   put(index, activations_.measure(index, op.nonlinearity, output, integer_argument(frame, "dim", -1)));
+}
+
+void Monitor::follow_in_time(const Frame& frame, const at::Tensor& output, std::int32_t module) {
+  const auto* node = trace::node_of(output, frame.traits->mutates);
+  if (!node || frame.traits->nonlinearity == Nonlinearity::softmax) return;
+  if (in_time_.called(module, *frame.traits, output, *node)) recurrent_.store(true, kRelaxed);
 }
 
 void Monitor::measure_prediction(const at::Tensor& prediction) {
@@ -233,6 +247,7 @@ void Monitor::measure_batch(const at::Tensor& tensor, SiteRole role) {
 void Monitor::note_backward(const Frame& frame) {
   const std::lock_guard lock(mutex_);
   const Scalar& scalar = scalars_[static_cast<std::size_t>(frame.sequence) % scalars_.size()];
+  in_time_.begin_backward();
   batch_seen_.clear();  // the next micro-batch may lie where this one did
   batch_full_.store(false, kRelaxed);
   root_pending_ = true;

@@ -20,6 +20,7 @@
 #include "firstfault/live/trace/tracer.h"
 #include "firstfault/live/watch/activations.h"
 #include "firstfault/live/watch/facts.h"
+#include "firstfault/live/watch/growth_in_time.h"
 #include "firstfault/live/watch/parameters.h"
 #include "firstfault/live/watch/recorder.h"
 #include "firstfault/live/watch/sites.h"
@@ -118,11 +119,14 @@ class Monitor final : public intercept::Listener {
 
   void look(intercept::Frame& frame, const at::RecordFunction& record);
   void look_forward(intercept::Frame& frame, const at::RecordFunction& record);
+  void look_backward(const intercept::Frame& frame, const at::RecordFunction& record);
   void note_order(const intercept::Frame& frame);
   void look_at_batch(const intercept::Frame& frame);
   void look_at_scaler(const intercept::Frame& frame);
   void look_at_clipping(const intercept::Frame& frame);
   void measure_activation(const intercept::Frame& frame, const at::Tensor& output, Where where);
+  void follow_in_time(const intercept::Frame& frame, const at::Tensor& output, std::int32_t module);
+  void note_growth_in_time();
   void measure_prediction(const at::Tensor& prediction);
   void measure_batch(const at::Tensor& tensor, SiteRole role);
   void remember_scalar(const intercept::Frame& frame, const at::Tensor& output);
@@ -156,7 +160,8 @@ class Monitor final : public intercept::Listener {
   std::atomic<bool> half_seen_{false};
   std::atomic<bool> in_optimizer_{false};
   std::atomic<bool> ordering_{true};
-  std::atomic<bool> measuring_{true};  ///< activations and what losses are given, in this step
+  std::atomic<bool> measuring_{true};   ///< activations and what losses are given, in this step
+  std::atomic<bool> recurrent_{false};  ///< the forward of this step has a loop over time, and is measured
   std::atomic<bool> batch_full_{false};
   std::atomic<std::uint64_t> settled_{0};  ///< steps of the tracer that have a row
   pid_t process_ = 0;
@@ -168,6 +173,8 @@ class Monitor final : public intercept::Listener {
   Activations activations_;
   Parameters parameters_;
   FactFinder facts_;
+  GrowthsInTime in_time_;
+  std::map<std::pair<std::int32_t, const void*>, std::array<double, 2>> lambdas_;  ///< by loop: the first, the largest
   guard::ClipTrend clip_trend_;
   std::int64_t clips_recorded_ = 0;
   std::vector<std::string> modules_;

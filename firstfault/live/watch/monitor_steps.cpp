@@ -273,6 +273,7 @@ void Monitor::finish_row() {
   row_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   if (!stepped_ && amp_checked_) row_.skipped = true;
   if (!stepped_) row_.gradients_left_over = parameters_.left_over(-1);
+  note_growth_in_time();
   for (Fact& fact : facts_.take(row_.step, loss_scale_)) {
     const double factor = loss_factor_ / (row_.loss_scale > 0 ? row_.loss_scale : 1);
     if (fact.kind == FactKind::loss_op && std::isfinite(factor)) fact.numbers["factor"] = factor;
@@ -290,6 +291,28 @@ void Monitor::finish_row() {
   begin_row();
 }
 
+// What is left of it at the end is known by the last observation; that it was so from the start, by the first.
+void Monitor::note_growth_in_time() {
+  for (const GrowthInTime& growth : in_time_.take()) {
+    const auto named = std::find_if(named_.begin(), named_.end(), [&](const trace::NamedTensor& one) {
+      return one.tensor.unsafeGetTensorImpl() == growth.weight;
+    });
+    auto& [first, most] =
+        lambdas_.try_emplace({growth.module, growth.weight}, std::array{growth.lambda, growth.lambda}).first->second;
+    most = std::max(most, growth.lambda);
+    Fact fact;
+    fact.kind = FactKind::growth_in_time;
+    fact.module = module_name(growth.module);
+    fact.op = growth.op->name;
+    if (named != named_.end()) fact.detail = named->name;
+    fact.numbers = {{"lambda", growth.lambda}, {"lambda_first", first},
+                    {"lambda_most", most},     {"steps", static_cast<double>(growth.steps)},
+                    {"first", growth.first},   {"last", growth.last},
+                    {"zeros", growth.zeros},   {"fit", growth.fit}};
+    facts_.add(std::move(fact));
+  }
+}
+
 void Monitor::begin_row() {
   row_ = StepRow{};
   row_open_ = loss_given_ = stepped_ = amp_checked_ = root_pending_ = false;
@@ -297,6 +320,7 @@ void Monitor::begin_row() {
   loss_op_value_ = 0;
   loss_factor_ = StepRow::kUnknown;
   accumulations_ = 0;
+  recurrent_.store(false, std::memory_order_relaxed);
   parameters_.end_step();
   batch_seen_.clear();
   batch_full_.store(false, std::memory_order_relaxed);

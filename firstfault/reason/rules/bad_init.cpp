@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "firstfault/reason/mechanisms/reading.h"
+#include "firstfault/reason/rules/in_time.h"
 #include "firstfault/reason/rules/observed.h"
 #include "firstfault/reason/rules/rule.h"
 #include "firstfault/reason/rules/weights.h"
@@ -159,6 +160,7 @@ std::optional<Hypothesis> huge_answers(const Reading& reading) {
   result.description = "The signal grows on its way through the network before anything was learnt: " + text + ".";
   result.evidence.push_back({0, name_of_site(reading.site(answer.site)), text});
   name_weight(reading, *weight, result);
+  add_growth_in_time(reading.run(), result.evidence);
   return result;
 }
 

@@ -78,6 +78,9 @@ TEST(BadInit, SeesARecurrentWeightThatMultipliesTheSignalInEveryTimeStep) {
   const auto answer = ask("bad_init", run);
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->param, "model.rnn.weight_hh_l0");
+  add_fact(run, FactKind::growth_in_time, 5, {{"lambda_most", 1.6}, {"steps", 40}}).module = "model.rnn";
+  EXPECT_NE(ask("bad_init", run)->evidence.back().text.find("grows by a factor of 1.6 per time step"),
+            std::string::npos);
   for (StepRow& row : run.rows) row.sites[static_cast<std::size_t>(output)].rms = 30;
   EXPECT_FALSE(ask("bad_init", run));
 }

@@ -1,8 +1,10 @@
-// The gradient grows from layer to layer on its way back; the parameters had been calm.
+// The gradient grows from layer to layer, or from time step to time step, on its way back; the parameters had been
+// calm.
 #include <algorithm>
 #include <cmath>
 
 #include "firstfault/reason/mechanisms/reading.h"
+#include "firstfault/reason/rules/in_time.h"
 #include "firstfault/reason/rules/rule.h"
 
 namespace firstfault::reason {
@@ -15,6 +17,7 @@ constexpr double kSmooth = 0.7;
 constexpr double kCalm = 0.05;  ///< update ratio before
 constexpr double kOverflowed = 0.8;
 constexpr double kGrown = 0.91;
+constexpr double kInTime = 0.85;
 constexpr std::size_t kSteps = 5;
 
 bool explodes(const Growth& growth) {
@@ -40,6 +43,21 @@ std::optional<Hypothesis> overflowed(const Reading& reading) {
   return result;
 }
 
+/// Only of a run that grew from calm updates: weights that ran away make the gradient grow in time as well.
+std::optional<Hypothesis> in_time(const Reading& reading) {
+  const auto growth = grows_in_time(reading.run());
+  if (!growth) return std::nullopt;
+  Hypothesis result = reading.about_growth("exploding_gradient", kInTime);
+  result.phase = "backward";
+  result.module = growth->fact->module;
+  result.param = growth->fact->detail;
+  result.op = backward_name(growth->fact->op);
+  result.forward_op = growth->fact->op;
+  result.description = "Before loss and parameters left their level, " + growth->in_words() + ", to " +
+                       brief(growth->total()) + " times.";
+  return result;
+}
+
 /// The gradients ran away before the parameters did.
 std::optional<Hypothesis> grown(const Reading& reading) {
   const Harm& harm = reading.harm();
@@ -47,7 +65,7 @@ std::optional<Hypothesis> grown(const Reading& reading) {
   const Series update = before(reading.series(&StepRow::update_ratio), harm.onset, 20);
   if (update.size() < 3 || median(values_of(update)) > kCalm) return std::nullopt;
   const Growth growth = reading.growth_by_depth(reading.depths(harm.onset, harm.onset + 3));
-  if (!explodes(growth)) return std::nullopt;
+  if (!explodes(growth)) return in_time(reading);
   Hypothesis result = reading.about_growth("exploding_gradient", kGrown);
   result.phase = "backward";
   result.description = "Before loss and parameters left their level, " + in_words(growth) + ".";
@@ -96,7 +114,8 @@ std::string condition() {
   return "a backward op overflowed while loss and parameters were ordinary; or gradients grew, with update ratios "
          "below " +
          brief(kCalm) + " until then, by a factor of " + brief(kLambda) + " per layer or more over " +
-         std::to_string(kLayers) + " layers or more, to " + brief(kTotal) + " times";
+         std::to_string(kLayers) + " layers or more, to " + brief(kTotal) + " times, or over the time steps of a " +
+         "recurrent layer to " + brief(kGrowsInTimeTo) + " times";
 }
 
 }  // namespace
@@ -108,9 +127,11 @@ const Rule exploding_gradient{
     .symptom = "gradient norms jump by orders of magnitude while the loss still looks ordinary",
     .condition = condition,
     .evidence =
-        "Gradient norms of the weights from the last layer to the first; updates "
-        "before the jump.",
-    .advice = "Clip the gradient norm; normalisation, residual connections, smaller weights.",
+        "Gradient norms of the weights from the last layer to the first; the gradient of what goes into a recurrent "
+        "layer's nonlinearity, from the last time step to the first; updates before the jump.",
+    .advice =
+        "Clip the gradient norm; normalisation, residual connections, smaller weights; in time orthogonal recurrent "
+        "weights.",
     .source = "AutoTrainer: first layer over last above 70; Pascanu et al. 2013",
     .judge = judge};
 }  // namespace list

@@ -33,5 +33,28 @@ TEST(ExplodingGradient, IsSilentWhereTheGradientsAreEven) {
   EXPECT_FALSE(ask("exploding_gradient", deep(learning(40), 8)));
 }
 
+Run in_time(Run run, double lambda) {
+  Fact& fact = add_fact(run, FactKind::growth_in_time, 40,
+                        {{"lambda", lambda}, {"lambda_first", lambda}, {"lambda_most", lambda}, {"steps", 30}});
+  fact.module = "model.rnn";
+  fact.op = "aten::tanh";
+  fact.detail = "model.rnn.weight_hh_l0";
+  return run;
+}
+
+TEST(ExplodingGradient, SaysByWhichFactorPerTimeStepTheGradientGrows) {
+  const auto answer = ask("exploding_gradient", in_time(diverging(30, 8, 30), 1.5));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->module, "model.rnn");
+  EXPECT_EQ(answer->param, "model.rnn.weight_hh_l0");
+  EXPECT_NE(answer->description.find("grows by a factor of 1.5 per time step"), std::string::npos)
+      << answer->description;
+}
+
+TEST(ExplodingGradient, InTimeIsSilentWithoutHarmAndWhereTheGradientIsEven) {
+  EXPECT_FALSE(ask("exploding_gradient", in_time(learning(40), 1.5)));
+  EXPECT_FALSE(ask("exploding_gradient", in_time(diverging(30, 8, 30), 1.02)));
+}
+
 }  // namespace
 }  // namespace firstfault::reason

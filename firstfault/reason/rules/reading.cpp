@@ -10,6 +10,7 @@
 #include "firstfault/base/numbers.h"
 #include "firstfault/reason/mechanisms/reading.h"
 #include "firstfault/reason/rules/harm.h"
+#include "firstfault/reason/rules/in_time.h"
 
 namespace firstfault::reason {
 namespace {
@@ -290,6 +291,7 @@ std::vector<Evidence> Reading::growth_evidence() const {
     const double most = quantile(values_of(update), 1);
     evidence.push_back({from, "", "one step moved the parameters by up to " + brief(most) + " times their own size"});
   }
+  add_growth_in_time(run_, evidence);
   return evidence;
 }
 

@@ -18,10 +18,10 @@ std::span<const std::string_view> stored_names<Condition>() {
 
 template <>
 std::span<const std::string_view> stored_names<FactKind>() {
-  static constexpr std::string_view names[] = {"loss_op",      "loss_broadcast", "raw_scores",   "low_precision",
-                                               "underflow",    "not_held",       "foreign",      "constant_op",
-                                               "clipped",      "clipped_scaled", "data_invalid", "attention",
-                                               "expert_share", "clip_trend",     "compiled",     "experiment"};
+  static constexpr std::string_view names[] = {
+      "loss_op",      "loss_broadcast", "raw_scores", "low_precision",  "underflow",     "not_held",
+      "foreign",      "constant_op",    "clipped",    "clipped_scaled", "data_invalid",  "attention",
+      "expert_share", "clip_trend",     "compiled",   "experiment",     "growth_in_time"};
   return names;
 }
 
