@@ -60,7 +60,8 @@ std::optional<Change> SiteWatch::observe(const Health& health, const StepContext
     case SiteRole::loss: read_loss(health, step, readings); break;
     case SiteRole::input:
     case SiteRole::target: read_batch(health, readings); break;
-    case SiteRole::optimizer: break;
+    case SiteRole::optimizer:
+    case SiteRole::clipping: break;
   }
   const auto change = machine_.update(readings.all());
   learn_spike(role_ == SiteRole::loss ? health.rms : health.absmax, change);
@@ -238,7 +239,8 @@ void SiteWatch::learn(const Health& health, const Readings& readings) {
       usual_.add(health.absmax);
       second_.add(health.rms);
       break;
-    case SiteRole::optimizer: break;
+    case SiteRole::optimizer:
+    case SiteRole::clipping: break;
   }
 }
 

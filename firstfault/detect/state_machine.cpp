@@ -23,7 +23,7 @@ int rank(Condition condition) {
     case Condition::unstable: return 4;
     case Condition::spiking: return 5;
     case Condition::vanishing: return 6;
-    case Condition::healthy: break;
+    default: break;  // those of clipping are not read here
   }
   return 7;
 }

@@ -23,8 +23,6 @@ enum class FactKind : std::uint8_t {
   data_invalid,    ///< values that the op cannot take; detail
   attention,  ///< softmax over keys; numbers: logit_max, entropy (nats), keys, and both as they were first (…_first)
   expert_share,    ///< router: numbers: share (of the commonest expert), experts
-  clip_trend,      ///< what the clips of the run come to; detail: "chronic", "rising" or the parameter that is behind
-                   ///< most of them; numbers: share (of the newest steps), share_before
   compiled,        ///< ops of a region compiled by torch.compile were not seen; detail: module
   experiment,      ///< a faulty step run again with one thing changed; read by experiments_of()
   growth_in_time,  ///< gradient of a recurrent layer, walking back in time; detail: the layer's weight; numbers: lambda
@@ -33,10 +31,10 @@ enum class FactKind : std::uint8_t {
 };
 
 constexpr std::string_view name_of(FactKind kind) noexcept {
-  constexpr std::string_view names[] = {
-      "loss_op",      "loss_broadcast", "raw_scores", "low_precision",  "underflow",     "not_held",
-      "foreign",      "constant_op",    "clipped",    "clipped_scaled", "data_invalid",  "attention",
-      "expert_share", "clip_trend",     "compiled",   "experiment",     "growth_in_time"};
+  constexpr std::string_view names[] = {"loss_op",      "loss_broadcast", "raw_scores",   "low_precision",
+                                        "underflow",    "not_held",       "foreign",      "constant_op",
+                                        "clipped",      "clipped_scaled", "data_invalid", "attention",
+                                        "expert_share", "compiled",       "experiment",   "growth_in_time"};
   return names[static_cast<int>(kind)];
 }
 

@@ -16,10 +16,12 @@ enum class SiteRole : std::uint8_t {
   gradient,    ///< of one parameter, as the optimizer takes it
   parameter,   ///< one parameter after the step, and how far the step moved it
   optimizer,   ///< one parameter group: learning rate, Adam's second moment against eps
+  clipping,    ///< a guard's clips: all (name ""), or those that one parameter is behind
 };
 
 constexpr std::string_view name_of(SiteRole role) noexcept {
-  constexpr std::string_view names[] = {"loss", "input", "target", "activation", "gradient", "parameter", "optimizer"};
+  constexpr std::string_view names[] = {"loss",     "input",     "target",    "activation",
+                                        "gradient", "parameter", "optimizer", "clipping"};
   return names[static_cast<int>(role)];
 }
 

@@ -15,11 +15,14 @@ enum class Condition : std::uint8_t {
   dead,        ///< more than half of the channels silent for a whole window
   spiking,     ///< one step far above the baseline: loss, batch
   unstable,    ///< the step moves a parameter by more than a tenth of itself
+  chronic,     ///< clipping: more than half of the newest 100 steps are clipped
+  rising,      ///< clipping: three times the share of the run's first 100 steps
+  dominant,    ///< clipping: one parameter is behind most clips
 };
 
 constexpr std::string_view name_of(Condition condition) noexcept {
-  constexpr std::string_view names[] = {"healthy",   "non-finite", "exploding", "vanishing",
-                                        "saturated", "dead",       "spiking",   "unstable"};
+  constexpr std::string_view names[] = {"healthy", "non-finite", "exploding", "vanishing", "saturated", "dead",
+                                        "spiking", "unstable",   "chronic",   "rising",    "dominant"};
   return names[static_cast<int>(condition)];
 }
 

@@ -1,25 +1,12 @@
 #include "firstfault/guard/clip_trend.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace firstfault::guard {
 namespace {
 
-Fact fact_of(std::string detail, double share, double before) {
-  Fact fact;
-  fact.kind = FactKind::clip_trend;
-  fact.detail = std::move(detail);
-  fact.numbers = {{"share", share}, {"share_before", before}};
-  return fact;
-}
-
-/// True when it begins.
-bool begins(bool& state, bool now, bool stays) {
-  const bool was = std::exchange(state, now || (state && stays));
-  return state && !was;
-}
+constexpr double kCounted = 1;  // these are counts, nothing is inferred
 
 }  // namespace
 
@@ -27,20 +14,35 @@ double ClipTrend::share() const {
   return newest_.empty() ? 0 : static_cast<double>(clips_) / static_cast<double>(newest_.size());
 }
 
-std::string ClipTrend::usual_parameter() const {
-  if (clips_ < kLeastClips) return "";
-  std::map<std::string, std::size_t> counts;
-  for (const Step& step : newest_) {
-    if (!step.parameter.empty()) ++counts[step.parameter];
-  }
-  const auto most =
-      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const bool usual =
-      most != counts.end() && static_cast<double>(most->second) >= kOneParameter * static_cast<double>(clips_);
-  return usual ? most->first : "";
+Condition ClipTrend::condition() const {
+  const double now = share();
+  const auto needed = [&](double least, Condition condition) { return state_ == condition ? kStays * least : least; };
+  if (steps_ < kWindow) return Condition::healthy;
+  if (now > needed(kChronic, Condition::chronic)) return Condition::chronic;
+  const double risen = std::max(kLeastRisen, kRising * early_);
+  return now >= needed(risen, Condition::rising) ? Condition::rising : Condition::healthy;
 }
 
-std::vector<Fact> ClipTrend::observe(const GuardAction& clip, bool clipped) {
+double ClipTrend::part_of(const std::string& parameter) const {
+  const auto theirs = [&](const Step& step) { return step.parameter == parameter; };
+  const auto count = std::count_if(newest_.begin(), newest_.end(), theirs);
+  return clips_ == 0 ? 0 : static_cast<double>(count) / static_cast<double>(clips_);
+}
+
+std::string ClipTrend::dominant() const {
+  if (!dominant_.empty() && part_of(dominant_) >= kStays * kOneParameter) return dominant_;
+  if (clips_ < kLeastClips) return "";
+  const std::string* most = nullptr;  // where one has more than half of them, each other name takes one of its votes
+  std::size_t votes = 0;
+  for (const Step& step : newest_) {
+    if (!step.clipped) continue;
+    if (votes == 0) most = &step.parameter;
+    votes = *most == step.parameter ? votes + 1 : votes - 1;
+  }
+  return most && !most->empty() && part_of(*most) >= kOneParameter ? *most : "";
+}
+
+std::vector<ClipChange> ClipTrend::observe(const GuardAction& clip, bool clipped) {
   Step step{.clipped = clipped};
   constexpr double kMostOfIt = 0.5;
   if (clipped && clip.largest.size() > 1 && clip.largest.front().share > kMostOfIt) {
@@ -53,17 +55,18 @@ std::vector<Fact> ClipTrend::observe(const GuardAction& clip, bool clipped) {
     newest_.pop_front();
   }
   if (++steps_ == kWindow) early_ = share();
-  std::vector<Fact> facts;
-  const double now = share();
-  const bool enough = steps_ >= kWindow;
-  if (begins(chronic_, enough && now > kChronic, now > kChronic / 2)) facts.push_back(fact_of("chronic", now, early_));
-  const bool risen = enough && now >= kLeastRisen && now > kRising * early_;
-  if (begins(rising_, risen, risen)) facts.push_back(fact_of("rising", now, early_));
-  if (std::string usual = usual_parameter(); usual != parameter_) {
-    parameter_ = std::move(usual);
-    if (!parameter_.empty()) facts.push_back(fact_of(parameter_, now, early_));
-  }
-  return facts;
+  std::vector<ClipChange> changes;
+  const auto turned = [&](const std::string& parameter, Condition from, Condition to, double value) {
+    changes.push_back({parameter, {clip.step, -1, from, to, value, early_, kCounted}});
+  };
+  const Condition now = condition();
+  if (now != state_) turned("", std::exchange(state_, now), now, share());
+  const std::string parameter = dominant();
+  if (parameter == dominant_) return changes;
+  if (!dominant_.empty()) turned(dominant_, Condition::dominant, Condition::healthy, part_of(dominant_));
+  if (!parameter.empty()) turned(parameter, Condition::healthy, Condition::dominant, part_of(parameter));
+  dominant_ = parameter;
+  return changes;
 }
 
 }  // namespace firstfault::guard

@@ -171,6 +171,7 @@ std::string to_text(const Site& site) {
       const std::string module = printable(site.module.empty() ? site.name : site.module);
       return fmt::format("{} of module '{}'", site.op.empty() ? "output" : printable(site.op), module);
     }
+    case SiteRole::clipping: return name.empty() ? "clipping" : fmt::format("clipping of '{}'", name);
     default: return name.empty() ? std::string(name_of(site.role)) : name;
   }
 }

@@ -62,14 +62,18 @@ def test_a_rollback_is_no_lost_optimizer_state():
     assert [row.step for row in guard.run().rows if row.skipped] == [6]
 
 
-def test_clips_at_nearly_every_step_are_a_fact_of_the_run():
+def test_clips_at_nearly_every_step_are_transitions_of_the_run(tmp_path):
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    with ff.guard(model, optimizer, max_norm=1e-3, level="gradients") as guard:
+    path = tmp_path / "run.ffrun"
+    with ff.guard(model, optimizer, max_norm=1e-3, level="gradients", run_file=path) as guard:
         train(guard, model, optimizer, (), steps=150, scale=10.0)
-    facts = {(fact.kind, fact.detail) for fact in guard.run().facts}
-    assert ("clip_trend", "chronic") in facts
-    assert ("clip_trend", "model.weight") in facts
+    for run in (guard.run(), ff.read_run(path)):
+        clipping = [one for one in json.loads(run.to_json())["transitions"] if one["role"] == "clipping"]
+        assert [(one["step"], one["site"], one["to_state"], one["value"]) for one in clipping] == [
+            (19, "model.weight", "dominant", 1.0),
+            (99, None, "chronic", 1.0),
+        ]
     (clipped,) = [fact for fact in guard.run().facts if fact.kind == "clipped"]
     assert clipped.count == 150 and clipped.numbers["norm"] > 1

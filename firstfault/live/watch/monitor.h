@@ -147,6 +147,7 @@ class Monitor final : public intercept::Listener {
   void begin_row();
   void flush_waiting();
   void record_row(StepRow row);
+  void note_clip_change(const guard::ClipChange& change);
   void record_origins();
 
   struct Aside;
@@ -176,6 +177,8 @@ class Monitor final : public intercept::Listener {
   GrowthsInTime in_time_;
   std::map<std::pair<std::int32_t, const void*>, std::array<double, 2>> lambdas_;  ///< by loop: the first, the largest
   guard::ClipTrend clip_trend_;
+  std::map<std::string, std::uintptr_t> clip_sites_;  ///< by parameter, "": of all
+  std::vector<Transition> clip_changes_;              ///< of steps whose row is not recorded yet
   std::int64_t clips_recorded_ = 0;
   std::vector<std::string> modules_;
   std::vector<trace::NamedTensor> named_;

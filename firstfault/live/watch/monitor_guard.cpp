@@ -68,9 +68,22 @@ void Monitor::acted(const GuardAction& action) {
 void Monitor::measured(const GuardAction& clip, bool clipped) {
   guarded([&] {
     const std::lock_guard lock(mutex_);
-    for (Fact& fact : clip_trend_.observe(clip, clipped)) facts_.add(std::move(fact));
+    for (const auto& change : clip_trend_.observe(clip, clipped)) note_clip_change(change);
     if (clipped && clips_recorded_++ < guard::kMostClips) recorder_.action(clip);
   });
+}
+
+void Monitor::note_clip_change(const guard::ClipChange& change) {
+  const auto number = clip_sites_.try_emplace(change.parameter, clip_sites_.size()).first->second;
+  const auto site = sites_.find({SiteRole::clipping, -1, number, -1}, [&] {
+    Site fresh;
+    fresh.role = SiteRole::clipping;
+    fresh.name = change.parameter;
+    return fresh;
+  });
+  if (site < 0) return;
+  clip_changes_.push_back(change.transition);
+  clip_changes_.back().site = site;
 }
 
 std::optional<double> Monitor::pending_loss() {

@@ -336,7 +336,12 @@ void Monitor::flush_waiting() {
 void Monitor::record_row(StepRow row) {
   recorder_.sites(sites_.all());
   row.sites.resize(sites_.all().size());
+  const auto step = row.step;
   recorder_.step(std::move(row));
+  std::erase_if(clip_changes_, [&](const Transition& change) {
+    if (change.step <= step) recorder_.transition(change);
+    return change.step <= step;
+  });
 }
 
 void Monitor::record_origins() {

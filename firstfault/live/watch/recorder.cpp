@@ -35,16 +35,18 @@ void Recorder::step(StepRow row) {
   const auto transitions = detector_.observe(sites_, row);
   if (file_) file_->add_row(row);
   history_.add_row(std::move(row));
-  for (const Transition& transition : transitions) {
-    history_.add_transition(transition);
-    if (file_) file_->add_transition(transition);
-  }
+  for (const Transition& one : transitions) transition(one);
   if (!file_) return;
   if (auto problem = file_->problem(); problem != reported_problem_) {
     reported_problem_ = std::move(problem);
     std::fprintf(stderr, "firstfault: %s\n", reported_problem_.c_str());
     history_.add_warning(reported_problem_);
   }
+}
+
+void Recorder::transition(const Transition& transition) {
+  history_.add_transition(transition);
+  if (file_) file_->add_transition(transition);
 }
 
 void Recorder::fact(const Fact& fact) {

@@ -23,6 +23,7 @@ class Recorder {
   /// All sites so far; those that are new are recorded.
   void sites(const std::vector<Site>& all);
   void step(StepRow row);
+  void transition(const Transition& transition);
   void fact(const Fact& fact);
   void origin(Origin origin);
   void action(const GuardAction& action);

@@ -5,30 +5,38 @@
 namespace firstfault::reason {
 namespace {
 
-std::string percent(const Fact& fact, const char* name) { return brief(100 * Reading::number(fact, name)) + " %"; }
+std::string percent(double share) { return brief(100 * share) + " %"; }
 
-std::string text_of(const Fact& fact) {
-  const std::string now = percent(fact, "share") + " of the newest 100 steps were clipped";
-  if (fact.detail == "chronic") return now + ": the limit has become the learning rate";
-  if (fact.detail == "rising") return now + ", where " + percent(fact, "share_before") + " were at the beginning";
-  return "'" + fact.detail + "' is behind most clips";
+std::string text_of(const Transition& trend, const std::string& parameter) {
+  if (trend.to == Condition::dominant) return "'" + parameter + "' is behind most clips";
+  const std::string now = percent(trend.value) + " of the newest 100 steps were clipped";
+  if (trend.to == Condition::chronic) return now + ": the limit has become the learning rate";
+  return now + ", where " + percent(trend.baseline) + " were at the beginning";
 }
 
 }  // namespace
 
 ClipTrends clip_trends(const Run& run, std::int64_t step) {
   ClipTrends trends;
-  for (const Fact& fact : run.facts) {
-    if (fact.kind != FactKind::clip_trend || fact.first_step > step) continue;
-    (fact.detail == "chronic" ? trends.chronic : fact.detail == "rising" ? trends.rising : trends.parameter) = &fact;
+  const auto first = [](const Transition*& known, const Transition& one) {
+    if (known == nullptr) known = &one;
+    return known == &one;
+  };
+  for (const Transition& one : run.transitions) {
+    const auto site = static_cast<std::size_t>(one.site);
+    if (one.step > step || one.site < 0 || site >= run.sites.size() || run.sites[site].role != SiteRole::clipping)
+      continue;
+    if (one.to == Condition::chronic) first(trends.chronic, one);
+    if (one.to == Condition::rising) first(trends.rising, one);
+    if (one.to == Condition::dominant && first(trends.dominant, one)) trends.parameter = run.sites[site].name;
   }
   return trends;
 }
 
 std::vector<Evidence> evidence_of(const ClipTrends& trends) {
   std::vector<Evidence> found;
-  for (const Fact* one : {trends.rising, trends.chronic, trends.any() ? trends.parameter : nullptr}) {
-    if (one != nullptr) found.push_back({one->first_step, "", text_of(*one)});
+  for (const Transition* one : {trends.rising, trends.chronic, trends.any() ? trends.dominant : nullptr}) {
+    if (one != nullptr) found.push_back({one->step, "", text_of(*one, trends.parameter)});
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
   return found;

@@ -9,14 +9,15 @@
 namespace firstfault::reason {
 
 struct ClipTrends {
-  const Fact* chronic = nullptr;    ///< more than half of the newest 100 steps were clipped
-  const Fact* rising = nullptr;     ///< three times the share of the first 100
-  const Fact* parameter = nullptr;  ///< one is behind most of them; its name is Fact::detail
+  const Transition* chronic = nullptr;   ///< more than half of the newest 100 steps were clipped
+  const Transition* rising = nullptr;    ///< three times the share of the first 100
+  const Transition* dominant = nullptr;  ///< one parameter is behind most of them
+  std::string parameter;                 ///< that one's name
 
   bool any() const noexcept { return chronic || rising; }
 };
 
-/// Those that began until `step`.
+/// The first of each until `step`.
 ClipTrends clip_trends(const Run& run, std::int64_t step);
 
 /// Sentences about them, in order of time. Empty where clips were the exception.

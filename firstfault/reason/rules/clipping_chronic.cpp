@@ -47,12 +47,12 @@ std::optional<Hypothesis> hard(const Reading& reading) {
 /// A guard's ledger: more and more steps; or more than half of them while the loss rises, as where it only stays many
 /// a fine-tuning does well.
 std::optional<Hypothesis> more_and_more(const ClipTrends& trends, Learning learning) {
-  const Fact* often = learning == Learning::worse ? trends.chronic : nullptr;
-  const Fact* first = trends.rising != nullptr ? trends.rising : often;
+  const Transition* often = learning == Learning::worse ? trends.chronic : nullptr;
+  const Transition* first = trends.rising != nullptr ? trends.rising : often;
   if (first == nullptr) return std::nullopt;
   Hypothesis result;
   result.confidence = kTrend;
-  result.step = first->first_step;
+  result.step = first->step;
   result.description = std::string(trends.rising != nullptr ? "More and more" : "More than half of the") +
                        " steps are clipped, and the loss does not improve: the gradients outgrow the limit.";
   return result;
@@ -66,7 +66,7 @@ std::optional<Hypothesis> judge(const Reading& reading) {
   if (!result) return std::nullopt;
   result->cause = "clipping_chronic";
   result->phase = "optimizer";
-  if (trends.any() && trends.parameter != nullptr) result->param = trends.parameter->detail;
+  if (trends.any()) result->param = trends.parameter;
   for (Evidence& one : evidence_of(trends)) result->evidence.push_back(std::move(one));
   result->advice = "look for what makes the gradients large (data scale, initialisation); a clip is for the exception.";
   return result;

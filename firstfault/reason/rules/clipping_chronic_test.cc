@@ -24,16 +24,9 @@ TEST(ClippingChronic, IsSilentAboutLightClippingAndWhereTheRunLearns) {
   EXPECT_FALSE(ask("clipping_chronic", clipped(learning(200), 1e-3)));
 }
 
-Run with_trend(Run run, const std::string& detail, std::int64_t step, double share) {
-  add_fact(run, FactKind::clip_trend, 1, {{"share", share}, {"share_before", 0.04}});
-  run.facts.back().detail = detail;
-  run.facts.back().first_step = run.facts.back().last_step = step;
-  return run;
-}
-
 TEST(ClippingChronic, AShareThatRisesNamesTheStepAndTheParameterBehindIt) {
-  auto run = with_trend(flat(400), "rising", 215, 0.21);
-  run = with_trend(std::move(run), "model.head.weight", 250, 0.3);
+  auto run = with_clips(flat(400), Condition::rising, 215, 0.21);
+  run = with_clips(std::move(run), Condition::dominant, 250, 0.9, "model.head.weight");
   const auto answer = ask("clipping_chronic", run);
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->step, 215);
@@ -46,15 +39,15 @@ TEST(ClippingChronic, AShareThatRisesNamesTheStepAndTheParameterBehindIt) {
 TEST(ClippingChronic, MoreThanHalfOfTheStepsWillDoOnlyWhereTheLossRises) {
   auto rising = flat(400);
   for (StepRow& row : rising.rows) row.loss *= 1 + 0.01 * static_cast<double>(row.step);
-  const auto answer = ask("clipping_chronic", with_trend(rising, "chronic", 99, 0.7));
+  const auto answer = ask("clipping_chronic", with_clips(rising, Condition::chronic, 99, 0.7));
   ASSERT_TRUE(answer);
   EXPECT_LT(answer->confidence, 0.4);
-  EXPECT_FALSE(ask("clipping_chronic", with_trend(flat(400), "chronic", 99, 0.7)));
+  EXPECT_FALSE(ask("clipping_chronic", with_clips(flat(400), Condition::chronic, 99, 0.7)));
 }
 
 TEST(ClippingChronic, IsSilentAboutTrendsWhereTheRunLearnsAndAboutAParameterAlone) {
-  EXPECT_FALSE(ask("clipping_chronic", with_trend(learning(400), "chronic", 99, 0.9)));
-  EXPECT_FALSE(ask("clipping_chronic", with_trend(flat(400), "model.head.weight", 99, 0.1)));
+  EXPECT_FALSE(ask("clipping_chronic", with_clips(learning(400), Condition::chronic, 99, 0.9)));
+  EXPECT_FALSE(ask("clipping_chronic", with_clips(flat(400), Condition::dominant, 99, 0.9, "model.head.weight")));
 }
 
 }  // namespace

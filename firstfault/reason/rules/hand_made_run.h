@@ -129,6 +129,14 @@ inline Origin& add_fault(Run& run, std::int64_t step, std::string mechanism, std
   return run.origins.back();
 }
 
+/// Clips of all parameters, or those that one is behind, turn so.
+inline Run with_clips(Run run, Condition to, std::int64_t step, double share, const std::string& parameter = "") {
+  run.sites.push_back({SiteRole::clipping, "", parameter, "", "", {}, -1});
+  run.transitions.push_back(
+      {step, static_cast<std::int32_t>(run.sites.size() - 1), Condition::healthy, to, share, 0.04, 1});
+  return run;
+}
+
 inline Fact& add_fact(Run& run, FactKind kind, std::int64_t count, std::map<std::string, double> numbers = {}) {
   Fact fact;
   fact.kind = kind;

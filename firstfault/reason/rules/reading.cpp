@@ -308,6 +308,7 @@ std::string name_of_site(const Site& site) {
     case SiteRole::gradient: return "gradient of " + name;
     case SiteRole::parameter: return "parameter " + name;
     case SiteRole::activation: return site.op.empty() ? name : site.op + " in " + name;
+    case SiteRole::clipping: return site.name.empty() ? "clipping" : "clipping of " + name;
     default: return site.name;
   }
 }

@@ -4,24 +4,24 @@ namespace firstfault::record {
 
 template <>
 std::span<const std::string_view> stored_names<SiteRole>() {
-  static constexpr std::string_view names[] = {"loss",     "input",     "target",   "activation",
-                                               "gradient", "parameter", "optimizer"};
+  static constexpr std::string_view names[] = {"loss",     "input",     "target",    "activation",
+                                               "gradient", "parameter", "optimizer", "clipping"};
   return names;
 }
 
 template <>
 std::span<const std::string_view> stored_names<Condition>() {
-  static constexpr std::string_view names[] = {"healthy",   "non-finite", "exploding", "vanishing",
-                                               "saturated", "dead",       "spiking",   "unstable"};
+  static constexpr std::string_view names[] = {"healthy", "non-finite", "exploding", "vanishing", "saturated", "dead",
+                                               "spiking", "unstable",   "chronic",   "rising",    "dominant"};
   return names;
 }
 
 template <>
 std::span<const std::string_view> stored_names<FactKind>() {
-  static constexpr std::string_view names[] = {
-      "loss_op",      "loss_broadcast", "raw_scores", "low_precision",  "underflow",     "not_held",
-      "foreign",      "constant_op",    "clipped",    "clipped_scaled", "data_invalid",  "attention",
-      "expert_share", "clip_trend",     "compiled",   "experiment",     "growth_in_time"};
+  static constexpr std::string_view names[] = {"loss_op",      "loss_broadcast", "raw_scores",   "low_precision",
+                                               "underflow",    "not_held",       "foreign",      "constant_op",
+                                               "clipped",      "clipped_scaled", "data_invalid", "attention",
+                                               "expert_share", "compiled",       "experiment",   "growth_in_time"};
   return names;
 }
 
