@@ -2,10 +2,12 @@
 #include "firstfault/live/guard.h"
 
 #include <cstdio>
+#include <iterator>
 
 #include "firstfault/base/error.h"
 #include "firstfault/base/names.h"
 #include "firstfault/live/guard_parts.h"
+#include "firstfault/record/limits.h"
 
 namespace firstfault {
 
@@ -13,7 +15,8 @@ using guard::Action;
 
 namespace {
 
-void check(const GuardOptions& options, torch::optim::Optimizer& optimizer) {
+void check(const GuardOptions& options, const Guard::Optimizers& optimizers) {
+  if (optimizers.empty()) throw Error("firstfault: guard: there is no optimizer to guard", Error::Kind::bad_value);
   const int ways = (options.max_norm > 0 || options.adaptive) + (options.clip_value > 0) + (options.clip_factor > 0);
   if (ways > 1) {
     throw Error("firstfault: guard: clip by norm, by value or by unit, not by several", Error::Kind::bad_value);
@@ -23,7 +26,8 @@ void check(const GuardOptions& options, torch::optim::Optimizer& optimizer) {
   }
   const bool goes_back =
       options.on_fault == OnFault::rollback || options.after_skips == OnFault::rollback || options.undo_step;
-  if (goes_back && !is_known(optimizer)) {
+  for (torch::optim::Optimizer& one : optimizers) {
+    if (!goes_back || is_known(one)) continue;
     throw Error(
         "firstfault: guard: what this optimizer keeps in its state is not known, so that nothing can be rolled "
         "back or undone; use on_fault raise or skip without undo_step, or one of LibTorch's optimizers");
@@ -62,7 +66,7 @@ void Guard::State::apply(GuardFault& fault) {
                  static_cast<long long>(fault.step), printable(done.reason).c_str());
   }
   watch.acted(done);
-  actions.push_back(std::move(done));
+  if (std::ssize(actions) < record::kMaxActions) actions.push_back(std::move(done));
   ++step;
   if (measure.action != Action::stop) return;
   throw TrainingFault(
@@ -70,9 +74,12 @@ void Guard::State::apply(GuardFault& fault) {
       std::move(fault.origins), watch.explain());
 }
 
-Guard::Guard(torch::nn::Module& model, torch::optim::Optimizer& optimizer, GuardOptions options) {
-  check(options, optimizer);
-  state_ = std::make_unique<State>(model, optimizer, std::move(options));
+Guard::Guard(torch::nn::Module& model, torch::optim::Optimizer& optimizer, GuardOptions options)
+    : Guard(model, Optimizers{optimizer}, std::move(options)) {}
+
+Guard::Guard(torch::nn::Module& model, Optimizers optimizers, GuardOptions options) {
+  check(options, optimizers);
+  state_ = std::make_unique<State>(model, optimizers, std::move(options));
 }
 
 Guard::~Guard() = default;
@@ -82,13 +89,14 @@ std::int64_t Guard::steps() const noexcept { return state_->step; }
 Watch& Guard::watch() noexcept { return state_->watch; }
 void Guard::on_replay(OnReplay callback) { state_->on_replay = std::move(callback); }
 
-at::Tensor Guard::make_step(const guard::BatchTensors& batch, const Call& call) {
+at::Tensor Guard::make_step(torch::optim::Optimizer* only, const guard::BatchTensors& batch, const Call& call) {
   State& state = *state_;
+  state.choose(only);
   state.begin(batch, call);
   at::Tensor loss;
   GuardFault fault;
   fault.step = state.watch.running() ? state.watch.steps() : state.step;
-  fault.finding = state.make(batch, loss, fault.written);
+  state.make(batch, loss, fault);
   if (!fault.finding.faulty()) {
     state.end(batch);
     return loss;

@@ -104,36 +104,39 @@ void for_each_tensor(T& example, Visit&& visit) {
 
 }  // namespace guard
 
-/// Guards one optimizer's steps. All that holds for Watch holds here: it has one. Model, optimizer and scaler must
-/// outlive it. One thread, the one that trains.
+/// Guards the steps of one or several optimizers. All that holds for Watch holds here: it has one. Model, optimizers
+/// and scaler must outlive it. One thread, the one that trains.
 ///
 /// A faulty step (loss, gradient or hyperparameter not finite, an eps that is 0 in the dtype it is added to, a spike
 /// where asked for) is found before the optimizer writes; then by policy: TrainingFault, a skip, or a rollback of
 /// parameters, buffers, optimizer state and random state.
 class Guard {
  public:
+  using Optimizers = std::vector<std::reference_wrapper<torch::optim::Optimizer>>;
+
   Guard(torch::nn::Module& model, torch::optim::Optimizer& optimizer, GuardOptions options = {});
+  /// Each clips its own gradients; a rollback takes all of them back. Error where there is none.
+  Guard(torch::nn::Module& model, Optimizers optimizers, GuardOptions options = {});
   ~Guard();
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
   /// Makes one step: `train_step(batch)` does zero_grad, forward and backward and returns the loss; the optimizer's
   /// step is Guard's, do not call it. It may be called again for replays, with fresh copies of the batch's tensors.
+  /// Of several optimizers each makes a step, in order, or where the step is faulty none. Error where one of several
+  /// calls the step function itself, as LBFGS does.
   template <class Batch, class Step>
   at::Tensor step(const Batch& batch, Step&& train_step) {
-    using guard::for_each_tensor;
-    guard::BatchTensors tensors;
-    Batch whole = batch;
-    for_each_tensor(whole, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
-    return make_step(tensors, [&](const guard::BatchTensors& given) {
-      Batch fresh = batch;
-      std::size_t next = 0;
-      for_each_tensor(fresh, [&](at::Tensor& tensor) { tensor = given.at(next++); });
-      return at::Tensor(train_step(fresh));
-    });
+    return step_with(nullptr, batch, std::forward<Step>(train_step));
+  }
+  /// The same, where of several optimizers this one makes its step: the two halves of a GAN. Error where it is not one
+  /// of Guard's.
+  template <class Batch, class Step>
+  at::Tensor step(torch::optim::Optimizer& optimizer, const Batch& batch, Step&& train_step) {
+    return step_with(&optimizer, batch, std::forward<Step>(train_step));
   }
 
-  /// What was done, in order; at most 4,096 of the clips.
+  /// What was done, in order: the first 10,000, of the clips the first 4,096.
   const std::vector<GuardAction>& actions() const noexcept;
   std::int64_t steps() const noexcept;  ///< attempted
   Watch& watch() noexcept;
@@ -148,7 +151,21 @@ class Guard {
  private:
   struct State;
   using Call = std::function<at::Tensor(const guard::BatchTensors&)>;
-  at::Tensor make_step(const guard::BatchTensors& batch, const Call& call);
+  at::Tensor make_step(torch::optim::Optimizer* only, const guard::BatchTensors& batch, const Call& call);
+
+  template <class Batch, class Step>
+  at::Tensor step_with(torch::optim::Optimizer* only, const Batch& batch, Step&& train_step) {
+    using guard::for_each_tensor;
+    guard::BatchTensors tensors;
+    Batch whole = batch;
+    for_each_tensor(whole, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+    return make_step(only, tensors, [&](const guard::BatchTensors& given) {
+      Batch fresh = batch;
+      std::size_t next = 0;
+      for_each_tensor(fresh, [&](at::Tensor& tensor) { tensor = given.at(next++); });
+      return at::Tensor(train_step(fresh));
+    });
+  }
 
   std::unique_ptr<State> state_;
 };

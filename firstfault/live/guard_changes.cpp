@@ -22,16 +22,18 @@ guard::OwnChange change_of(std::string_view name, std::string text) {
 
 // A learning rate or eps that cannot be, right before the optimizer reads it: a schedule in the step has set it by
 // then.
-std::optional<guard::OwnChange> Guard::State::repaired_hyperparameters() {
-  const auto sound = sound_hyperparameters(optimizer, usual);
+std::optional<guard::OwnChange> Guard::State::repaired_hyperparameters(const GuardedOptimizer& one) {
+  const auto sound = sound_hyperparameters(one.optimizer, one.usual);
   if (sound.empty()) return {};
   std::string text;
   for (const auto& [now, value] : sound) {
     text += (text.empty() ? "" : ", ") + now.name + " " + show_number(value) + " instead of " + show_number(now.value);
   }
   auto own = change_of(experiment::kHyperparameter, std::move(text));
-  own.change.begin = [this] {
-    program.before_write = [this] { set_hyperparameters(optimizer, sound_hyperparameters(optimizer, usual)); };
+  own.change.begin = [this, &one] {
+    program.before_write = [&one] {
+      set_hyperparameters(one.optimizer, sound_hyperparameters(one.optimizer, one.usual));
+    };
   };
   own.change.end = [this] { program.before_write = {}; };
   return own;
@@ -43,7 +45,7 @@ std::optional<guard::OwnChange> Guard::State::earlier_state() {
   program.make_copy();  // put back before each replay, and after the last
   auto own =
       change_of(experiment::kEarlierState, "this batch on the parameters of step " + std::to_string(older->step));
-  own.change.begin = [older] { older->optimizer.restore(); };
+  own.change.begin = [older] { older->optimizers.restore(); };
   return own;
 }
 
@@ -58,7 +60,9 @@ std::optional<guard::OwnChange> Guard::State::in_float32(const Run& recorded) {
   own.change.batch = [](guard::BatchTensors batch) { return guard::InFloat32::widened(std::move(batch)); };
   own.change.begin = [this, wide, own_tensors] {
     auto tensors = own_tensors;
-    for (const at::Tensor& one : state_tensors(optimizer)) tensors.push_back(one);
+    for (const GuardedOptimizer& one : optimizers) {
+      for (const at::Tensor& tensor : state_tensors(one.optimizer)) tensors.push_back(tensor);
+    }
     wide->begin(tensors);
   };
   own.change.end = [wide] { wide->end(); };
@@ -88,7 +92,7 @@ std::vector<guard::OwnChange> Guard::State::own_changes(const GuardFault& fault,
   const auto offer = [&](std::optional<guard::OwnChange> one) {
     if (one) all.push_back(std::move(*one));
   };
-  if (fault.finding.kind == guard::Kind::hyperparameter) offer(repaired_hyperparameters());
+  if (fault.finding.kind == guard::Kind::hyperparameter) offer(repaired_hyperparameters(*fault.at));
   if (!fault.written) offer(earlier_state());
   offer(in_float32(recorded));
   offer(drawn_anew());

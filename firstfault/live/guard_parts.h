@@ -21,22 +21,45 @@
 
 namespace firstfault {
 
+/// Of all optimizers of a guard.
+class OptimizerCopies {
+ public:
+  OptimizerCopies() = default;
+  explicit OptimizerCopies(const Guard::Optimizers& optimizers) {
+    for (torch::optim::Optimizer& one : optimizers) all_.emplace_back(one);
+  }
+  void renew() {
+    for (OptimizerCopy& one : all_) one.renew();
+  }
+  void restore() const {
+    for (const OptimizerCopy& one : all_) one.restore();
+  }
+  std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const OptimizerCopy& one : all_) sum += one.bytes();
+    return sum;
+  }
+
+ private:
+  std::vector<OptimizerCopy> all_;
+};
+
 /// All that a run goes back to.
 struct GuardSnapshot {
   std::int64_t step = 0;
-  OptimizerCopy optimizer;
+  OptimizerCopies optimizers;
   guard::Copies rest;  ///< buffers, and parameters that no optimizer holds
   guard::RandomState random;
   std::shared_ptr<void> own;  ///< of GuardOptions::save
 
-  std::int64_t bytes() const { return optimizer.bytes() + rest.bytes(); }
+  std::int64_t bytes() const { return optimizers.bytes() + rest.bytes(); }
 };
 
 /// In the order of their steps. Pointers to them are good until the next take() or go_back().
 class GuardSnapshots {
  public:
-  GuardSnapshots(torch::nn::Module& model, torch::optim::Optimizer& optimizer, const GuardOptions& options)
-      : model_(model), optimizer_(optimizer), options_(options) {}
+  GuardSnapshots(torch::nn::Module& model, Guard::Optimizers optimizers, const GuardOptions& options)
+      : model_(model), optimizers_(std::move(optimizers)), options_(options) {}
 
   /// None is taken of an optimizer whose state is not known.
   void take(std::int64_t step);
@@ -49,7 +72,7 @@ class GuardSnapshots {
 
  private:
   torch::nn::Module& model_;
-  torch::optim::Optimizer& optimizer_;
+  Guard::Optimizers optimizers_;
   const GuardOptions& options_;
   std::vector<GuardSnapshot> all_;
 };
@@ -59,21 +82,19 @@ using StepCall = std::function<at::Tensor(const guard::BatchTensors&)>;
 /// The program's side of a step, as it is made and as it is replayed.
 class GuardedProgram final : public guard::ReplayProgram {
  public:
-  GuardedProgram(torch::nn::Module& model, torch::optim::Optimizer& optimizer, const GuardOptions& options)
-      : model_(model), optimizer_(optimizer), options_(options) {}
+  GuardedProgram(torch::nn::Module& model, Guard::Optimizers optimizers, const GuardOptions& options)
+      : model_(model), optimizers_(std::move(optimizers)), options_(options) {}
 
-  /// Keeps what the step begins with.
-  void begin(const StepCall& call);
+  /// Keeps what the step begins with. `steps`: the optimizers that make one.
+  void begin(const StepCall& call, Guard::Optimizers steps);
   at::Tensor call(const guard::BatchTensors& batch) const { return (*call_)(batch); }
   /// Keeps what it ended with, before the first replay.
   void pause();
 
   /// Parameters, state and hyperparameters from before the step; they are put back before each replay.
-  const OptimizerCopy* copy() const { return copy_ ? &*copy_ : nullptr; }
+  const OptimizerCopies* copy() const { return has_copy_ ? &*copy_ : nullptr; }
   /// As they are now: of a step that has not been written.
-  void make_copy() {
-    if (!copy_) copy_.emplace(optimizer_);
-  }
+  void make_copy();
 
   std::function<void()> before_write;  ///< of an experiment: right before the optimizer's step in a replay
 
@@ -85,19 +106,30 @@ class GuardedProgram final : public guard::ReplayProgram {
   void put_flags();
 
   torch::nn::Module& model_;
-  torch::optim::Optimizer& optimizer_;
+  Guard::Optimizers optimizers_, steps_;
   const GuardOptions& options_;
   const StepCall* call_ = nullptr;
   std::shared_ptr<void> own_before_, own_after_;
   std::vector<std::pair<torch::nn::Module*, bool>> training_;
-  std::optional<OptimizerCopy> copy_;
+  std::optional<OptimizerCopies> copy_;  ///< kept from step to step where each needs one
+  bool has_copy_ = false;                ///< of this step
   std::optional<GradScalerState> scale_before_, scale_after_;
+};
+
+/// An optimizer, and what is looked at before it writes.
+struct GuardedOptimizer {
+  torch::optim::Optimizer& optimizer;
+  guard::StepCheck check;
+  std::vector<at::Tensor> held;
+  std::vector<std::string> names;
+  std::vector<guard::Hyperparameter> usual;  ///< as they were at the start
 };
 
 /// One faulty step, while it is dealt with.
 struct GuardFault {
   std::int64_t step = 0;  ///< as the watch counts
   guard::Finding finding;
+  const GuardedOptimizer* at = nullptr;  ///< before which it was found
   bool written = false;
   std::vector<Origin> origins;
 
@@ -110,14 +142,12 @@ bool holds(const Run& run, FactKind kind);
 
 struct Guard::State {
   torch::nn::Module& model;
-  torch::optim::Optimizer& optimizer;
   GuardOptions options;
   Watch watch;
-  guard::StepCheck check;
   guard::Policy policy;
-  std::vector<at::Tensor> held;  ///< by the optimizer
+  std::vector<GuardedOptimizer> optimizers;
+  std::vector<at::Tensor> held;  ///< by the optimizers, each once
   std::vector<std::string> names;
-  std::vector<guard::Hyperparameter> usual;  ///< as they were at the start
   guard::Copies buffers;
   guard::LeftOver left_over;
   GuardSnapshots snapshots;
@@ -130,18 +160,22 @@ struct Guard::State {
   OnReplay on_replay;
 
   // Of the step that is being made.
+  std::vector<GuardedOptimizer*> steps;  ///< that make one
   guard::StepState began;
   std::vector<std::int64_t> batch_versions;
   bool writes_batch = false;  ///< then it is copied before each step
 
-  State(torch::nn::Module& module, torch::optim::Optimizer& of, GuardOptions given);
+  State(torch::nn::Module& module, const Optimizers& of, GuardOptions given);
 
   // guard_step.cpp
+  void choose(torch::optim::Optimizer* only);
   void begin(const guard::BatchTensors& batch, const StepCall& call);
-  guard::Finding make(const guard::BatchTensors& batch, at::Tensor& loss, bool& written);
-  guard::Finding make_with_closure(const guard::BatchTensors& batch, at::Tensor& loss, bool& written);
+  void make(const guard::BatchTensors& batch, at::Tensor& loss, GuardFault& fault);
+  void make_with_closure(const guard::BatchTensors& batch, at::Tensor& loss, GuardFault& fault);
+  void refuse(const at::Tensor& loss);
+  void write(const at::Tensor& loss);
   guard::Finding look_at_result();
-  guard::StepCheck::Answer look(const at::Tensor& loss);
+  guard::StepCheck::Answer look(GuardedOptimizer& one, const at::Tensor& loss);
   bool left_to_scaler(const guard::StepCheck::Answer& answer) const;
   void note_clip(const guard::StepCheck::Answer& answer);
   void end(const guard::BatchTensors& batch);
@@ -151,11 +185,12 @@ struct Guard::State {
   void find_origin(GuardFault& fault);
   void replay(GuardFault& fault, const at::Tensor& loss);
   void look_into(GuardFault& fault, guard::Replayer& replayer, const guard::ReplayResult& result);
+  void learn(GuardFault& fault, guard::Exactness exactness, const std::vector<Experiment>& made);
   void say_once(const guard::Exactness& exactness);
 
   // guard_changes.cpp: what is changed in experiments; nullopt where it does not apply
   std::vector<guard::OwnChange> own_changes(const GuardFault& fault, const Run& recorded);
-  std::optional<guard::OwnChange> repaired_hyperparameters();
+  std::optional<guard::OwnChange> repaired_hyperparameters(const GuardedOptimizer& one);
   std::optional<guard::OwnChange> earlier_state();
   std::optional<guard::OwnChange> in_float32(const Run& recorded);
   std::optional<guard::OwnChange> drawn_anew();

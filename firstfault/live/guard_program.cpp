@@ -1,4 +1,7 @@
 // The program's side of a step: what it begins with, how it is run again, and where it goes on.
+#include <algorithm>
+#include <utility>
+
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -6,14 +9,38 @@
 
 namespace firstfault {
 
-void GuardedProgram::begin(const StepCall& call) {
+namespace {
+
+bool calls_closure(const Guard::Optimizers& optimizers) {
+  return std::any_of(optimizers.begin(), optimizers.end(),
+                     [](torch::optim::Optimizer& one) { return needs_closure(one); });
+}
+
+}  // namespace
+
+void GuardedProgram::begin(const StepCall& call, Guard::Optimizers steps) {
   call_ = &call;
-  copy_.reset();
+  steps_ = std::move(steps);
+  has_copy_ = false;
   training_.clear();
   for (const auto& module : model_.modules()) training_.emplace_back(module.get(), module->is_training());
   if (options_.save) own_before_ = options_.save();
   if (options_.scaler && options_.scaler->enabled()) scale_before_ = options_.scaler->state();
-  if (options_.undo_step || needs_closure(optimizer_)) make_copy();
+  if (options_.undo_step || calls_closure(steps_)) {
+    make_copy();
+  } else if (!calls_closure(optimizers_)) {
+    copy_.reset();  // one faulty step's memory is not kept
+  }
+}
+
+void GuardedProgram::make_copy() {
+  if (has_copy_) return;
+  if (copy_) {
+    copy_->renew();
+  } else {
+    copy_.emplace(optimizers_);
+  }
+  has_copy_ = true;
 }
 
 void GuardedProgram::pause() {
@@ -22,17 +49,17 @@ void GuardedProgram::pause() {
 }
 
 void GuardedProgram::restore() {
-  if (copy_) copy_->restore();
+  if (has_copy_) copy_->restore();
   if (scale_before_) options_.scaler->load(*scale_before_);
   put_flags();
   if (options_.restore) options_.restore(own_before_);
 }
 
 at::Tensor GuardedProgram::run(const guard::BatchTensors& batch, bool write) {
-  if (needs_closure(optimizer_)) {
+  if (calls_closure(steps_)) {  // then it is alone
     at::Tensor first;
     if (before_write) before_write();
-    optimizer_.step([&] {
+    steps_.front().get().step([&] {
       at::Tensor loss = call(batch);
       if (!first.defined()) first = loss;
       return loss;
@@ -41,17 +68,17 @@ at::Tensor GuardedProgram::run(const guard::BatchTensors& batch, bool write) {
   }
   at::Tensor loss = call(batch);
   if (scale_before_) {
-    options_.scaler->unscale_(optimizer_);
+    for (torch::optim::Optimizer& one : steps_) options_.scaler->unscale_(one);
     options_.scaler->update();  // the scale itself is put back
   }
   if (!write) return loss;
   if (before_write) before_write();
-  optimizer_.step();
+  for (torch::optim::Optimizer& one : steps_) one.step();
   return loss;
 }
 
 void GuardedProgram::resume() {
-  if (copy_) copy_->restore();
+  if (has_copy_) copy_->restore();
   if (scale_after_) options_.scaler->load(*scale_after_);
   put_flags();
   if (options_.restore) options_.restore(own_after_);

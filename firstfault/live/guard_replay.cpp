@@ -30,7 +30,6 @@ void Guard::State::look_at_batch(const guard::BatchTensors& batch) {
 }
 
 void Guard::State::look_into(GuardFault& fault, guard::Replayer& replayer, const guard::ReplayResult& result) {
-  const bool known = !fault.origins.empty();
   const Run recorded = watch.run();
   guard::Circumstances given;
   given.step = fault.step;
@@ -44,16 +43,20 @@ void Guard::State::look_into(GuardFault& fault, guard::Replayer& replayer, const
   given.max_replays = options.max_replays;
   given.max_seconds = options.max_seconds;
   guard::Experiments done = guard::experiment(replayer, given);
-  say_once(done.exactness);
-  if (!known) {
-    for (Origin& origin : done.exactness.origins) {
-      if (!origin.sink.empty()) fault.origins.push_back(std::move(origin));
-    }
-  }
   // A hyperparameter was refused before it could do harm: then there is nothing to cure.
   if (fault.finding.kind == guard::Kind::hyperparameter && done.exactness.failed == 0) done.made.clear();
+  learn(fault, std::move(done.exactness), done.made);
   looked_into.add(fault.kind(), fault.origin());
-  watch.learned(fault.step, known ? std::vector<Origin>() : fault.origins, done.made);
+}
+
+// What replays have shown, which the watch is told.
+void Guard::State::learn(GuardFault& fault, guard::Exactness exactness, const std::vector<Experiment>& made) {
+  say_once(exactness);
+  const bool known = !fault.origins.empty();
+  for (Origin& origin : exactness.origins) {
+    if (!known && !origin.sink.empty()) fault.origins.push_back(std::move(origin));
+  }
+  watch.learned(fault.step, known ? std::vector<Origin>() : fault.origins, made);
 }
 
 void Guard::State::say_once(const guard::Exactness& exactness) {
@@ -80,7 +83,7 @@ void Guard::State::replay(GuardFault& fault, const at::Tensor& loss) {
     if (tries) {
       look_into(fault, replayer, result);
     } else if (seeks) {
-      fault.origins = replayer.verify(result, options.replays).origins;
+      learn(fault, replayer.verify(result, options.replays), {});
     }
     if (on_replay) on_replay(replayer, result);
   } catch (const std::exception& error) {

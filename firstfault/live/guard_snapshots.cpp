@@ -9,14 +9,16 @@
 namespace firstfault {
 
 void GuardSnapshots::take(std::int64_t step) {
-  if (!is_known(optimizer_)) return;
-  const auto held = parameters_of(optimizer_);
-  std::vector<at::Tensor> rest = model_.buffers();
+  std::vector<at::Tensor> held, rest = model_.buffers();
+  for (torch::optim::Optimizer& one : optimizers_) {
+    if (!is_known(one)) return;
+    for (at::Tensor& parameter : parameters_of(one)) held.push_back(std::move(parameter));
+  }
   for (const at::Tensor& parameter : model_.parameters()) {
     const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
     if (std::none_of(held.begin(), held.end(), same)) rest.push_back(parameter);
   }
-  all_.push_back({step, OptimizerCopy(optimizer_), guard::Copies(std::move(rest)), guard::RandomState::now(),
+  all_.push_back({step, OptimizerCopies(optimizers_), guard::Copies(std::move(rest)), guard::RandomState::now(),
                   options_.save ? options_.save() : nullptr});
   const auto sizes = [&] {
     std::vector<guard::HeldSnapshot> each;
@@ -39,7 +41,7 @@ const GuardSnapshot* GuardSnapshots::oldest_before(std::int64_t step) const {
 }
 
 void GuardSnapshots::go_back(const GuardSnapshot& snapshot) {
-  snapshot.optimizer.restore();
+  snapshot.optimizers.restore();
   snapshot.rest.restore();
   snapshot.random.restore();
   if (options_.restore && snapshot.own) options_.restore(snapshot.own);

@@ -1,10 +1,12 @@
 // One step under guard: what is looked at before the optimizer writes, and after it.
+#include <algorithm>
 #include <map>
 
 #include <ATen/record_function.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include "firstfault/base/error.h"
 #include "firstfault/guard/limits.h"
 #include "firstfault/live/guard_parts.h"
 #include "firstfault/live/measure/scan.h"
@@ -34,24 +36,47 @@ double number_of(const at::Tensor& loss) {
 
 }  // namespace
 
-Guard::State::State(torch::nn::Module& module, torch::optim::Optimizer& of, GuardOptions given)
+Guard::State::State(torch::nn::Module& module, const Optimizers& of, GuardOptions given)
     : model(module),
-      optimizer(of),
       options(std::move(given)),
-      watch(module, of, options.watch),
-      check(clip_of(options), options.spike),
+      watch(module, of.front(), options.watch),
       policy({options.on_fault, options.max_consecutive_skips, options.after_skips, options.max_rollbacks}),
-      held(parameters_of(of)),
-      usual(hyperparameters_of(of)),
       buffers(module.buffers()),
       snapshots(module, of, options),
       program(module, of, options),
       looked_into(options.experiments, options.replays) {
   std::map<const c10::TensorImpl*, std::string> known;
   for (const auto& item : module.named_parameters()) known[item.value().unsafeGetTensorImpl()] = "model." + item.key();
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    const auto found = known.find(held[i].unsafeGetTensorImpl());
-    names.push_back(found == known.end() ? "parameter " + std::to_string(i) : found->second);
+  for (torch::optim::Optimizer& one : of) {
+    if (&one != &of.front().get()) watch.watch(one);
+    GuardedOptimizer guarded{
+        one, guard::StepCheck(clip_of(options), options.spike), parameters_of(one), {}, hyperparameters_of(one)};
+    for (const at::Tensor& parameter : guarded.held) {
+      const auto number = "parameter " + std::to_string(held.size());
+      const std::string& name = known.try_emplace(parameter.unsafeGetTensorImpl(), number).first->second;
+      guarded.names.push_back(name);
+      const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
+      if (std::any_of(held.begin(), held.end(), same)) continue;
+      held.push_back(parameter);
+      names.push_back(name);
+    }
+    optimizers.push_back(std::move(guarded));
+  }
+}
+
+// Which optimizers make a step; nullptr: all.
+void Guard::State::choose(torch::optim::Optimizer* only) {
+  steps.clear();
+  for (GuardedOptimizer& one : optimizers) {
+    if (!only || only == &one.optimizer) steps.push_back(&one);
+  }
+  if (steps.empty()) throw Error("firstfault: guard: this optimizer is not guarded; give it to the constructor");
+  const bool closure =
+      std::any_of(steps.begin(), steps.end(), [](const auto* one) { return needs_closure(one->optimizer); });
+  if (closure && steps.size() > 1) {
+    throw Error(
+        "firstfault: guard: of several optimizers one calls the step function itself, as LBFGS does; make their steps "
+        "one by one: step(optimizer, batch, train_step)");
   }
 }
 
@@ -69,13 +94,15 @@ void Guard::State::begin(const guard::BatchTensors& batch, const StepCall& call)
   buffers.renew();
   began.random = guard::RandomState::now();
   left_over.begin(held);
-  program.begin(call);
+  Optimizers of;
+  for (GuardedOptimizer* one : steps) of.emplace_back(one->optimizer);
+  program.begin(call, std::move(of));
 }
 
-guard::StepCheck::Answer Guard::State::look(const at::Tensor& loss) {
-  guard::Before before{held, names, hyperparameters_of(optimizer), number_of(loss)};
+guard::StepCheck::Answer Guard::State::look(GuardedOptimizer& one, const at::Tensor& loss) {
+  guard::Before before{one.held, one.names, hyperparameters_of(one.optimizer), number_of(loss)};
   before.lr = before.hyperparameters.empty() ? ClipRecord::kUnknown : before.hyperparameters.front().value;
-  return check.before(before);
+  return one.check.before(before);
 }
 
 void Guard::State::note_clip(const guard::StepCheck::Answer& answer) {
@@ -89,54 +116,74 @@ bool Guard::State::left_to_scaler(const guard::StepCheck::Answer& answer) const 
   return options.scaler && options.scaler->enabled() && answer.finding.kind == guard::Kind::gradient;
 }
 
-Finding Guard::State::make(const guard::BatchTensors& batch, at::Tensor& loss, bool& written) {
-  if (needs_closure(optimizer)) return make_with_closure(batch, loss, written);
+void Guard::State::make(const guard::BatchTensors& batch, at::Tensor& loss, GuardFault& fault) {
+  if (needs_closure(steps.front()->optimizer)) return make_with_closure(batch, loss, fault);
   loss = program.call(batch);
-  if (options.scaler && options.scaler->enabled()) options.scaler->unscale_(optimizer);
-  auto answer = look(loss);
-  const bool refused = answer.finding.faulty() && !left_to_scaler(answer) && options.on_fault != OnFault::warn;
-  if (refused) {
-    watch.refused();
-    watch.step(optimizer, loss, [] {});
-    if (options.scaler) options.scaler->update();
-    return answer.finding;
+  const bool scales = options.scaler && options.scaler->enabled();
+  std::vector<guard::StepCheck::Answer> answers;
+  for (GuardedOptimizer* one : steps) {
+    if (scales) options.scaler->unscale_(one->optimizer);
+    answers.push_back(look(*one, loss));
+    const Finding& finding = answers.back().finding;
+    if (!finding.faulty() || fault.finding.faulty() || left_to_scaler(answers.back())) continue;
+    fault.finding = finding;
+    fault.at = one;
   }
-  note_clip(answer);
-  watch.step(optimizer, loss, [&] {
-    if (!options.scaler) return void(optimizer.step());
-    if (!options.scaler->step(optimizer)) watch.refused();
-    options.scaler->update();
-  });
-  if (answer.finding.faulty()) return left_to_scaler(answer) ? Finding{} : answer.finding;
-  Finding finding = look_at_result();
-  written = finding.faulty();
-  return finding;
+  const bool faulty = fault.finding.faulty();
+  if (faulty && options.on_fault != OnFault::warn) return refuse(loss);
+  for (const auto& answer : answers) note_clip(answer);
+  write(loss);
+  if (faulty) return;
+  fault.finding = look_at_result();
+  fault.written = fault.finding.faulty();
+}
+
+void Guard::State::refuse(const at::Tensor& loss) {
+  for (GuardedOptimizer* one : steps) {
+    watch.refused();
+    watch.step(one->optimizer, loss, [] {});
+  }
+  if (options.scaler) options.scaler->update();
+}
+
+void Guard::State::write(const at::Tensor& loss) {
+  for (GuardedOptimizer* one : steps) {
+    watch.step(one->optimizer, loss, [&] {
+      if (!options.scaler) return void(one->optimizer.step());
+      if (!options.scaler->step(one->optimizer)) watch.refused();
+    });
+  }
+  if (options.scaler) options.scaler->update();
 }
 
 Finding Guard::State::look_at_result() {
-  std::vector<at::Tensor> results = held;
-  auto all_names = names;
-  for (at::Tensor& tensor : state_tensors(optimizer)) {
-    results.push_back(std::move(tensor));
-    all_names.emplace_back("the optimizer's state");
+  std::vector<at::Tensor> results;
+  std::vector<std::string> all_names;
+  for (const GuardedOptimizer* one : steps) {
+    results.insert(results.end(), one->held.begin(), one->held.end());
+    all_names.insert(all_names.end(), one->names.begin(), one->names.end());
+    for (at::Tensor& tensor : state_tensors(one->optimizer)) {
+      results.push_back(std::move(tensor));
+      all_names.emplace_back("the optimizer's state");
+    }
   }
   return guard::check_result(results, all_names);
 }
 
-Finding Guard::State::make_with_closure(const guard::BatchTensors& batch, at::Tensor& loss, bool& written) {
-  Finding finding;
-  watch.step(optimizer, {}, [&] {
-    optimizer.step([&] {
-      at::Tensor one = program.call(batch);
-      if (!loss.defined()) loss = one;
-      auto answer = look(one);
-      if (answer.finding.faulty() && !finding.faulty()) finding = answer.finding;
-      return one;
+void Guard::State::make_with_closure(const guard::BatchTensors& batch, at::Tensor& loss, GuardFault& fault) {
+  GuardedOptimizer& one = *steps.front();
+  watch.step(one.optimizer, {}, [&] {
+    one.optimizer.step([&] {
+      at::Tensor given = program.call(batch);
+      if (!loss.defined()) loss = given;
+      auto answer = look(one, given);
+      if (answer.finding.faulty() && !fault.finding.faulty()) fault.finding = answer.finding;
+      return given;
     });
   });
-  if (!finding.faulty()) finding = guard::check_result(held, names);
-  written = finding.faulty();
-  return finding;
+  if (!fault.finding.faulty()) fault.finding = guard::check_result(one.held, one.names);
+  fault.written = fault.finding.faulty();
+  fault.at = &one;
 }
 
 // Of a step in which nothing was wrong.

@@ -466,6 +466,151 @@ TEST(Guard, SkipsOfTheScalerAreItsOwn) {
   EXPECT_LT(scaler.get_scale(), 3e38);
 }
 
+TEST(Guard, AnOriginThatOnlyAReplayShowedIsInTheRun) {
+  auto program = Program::with();
+  GuardOptions options{.on_fault = OnFault::skip, .experiments = false};
+  options.watch.level = "gradients";
+  Guard guard(*program.net, *program.optimizer, options);
+  const auto fails = [&](const Batch& batch) {
+    program.optimizer->zero_grad();
+    auto loss = (program.net->forward(batch.first).sum() * 0).log();
+    loss.backward();
+    return loss;
+  };
+  guard.step(batch_of(0), fails);
+  const firstfault::Run run = guard.run();
+  ASSERT_FALSE(run.origins.empty());
+  EXPECT_EQ(run.origins[0].op, "aten::log");
+  EXPECT_TRUE(run.origins[0].replayed);
+  for (const Origin& origin : run.origins) EXPECT_FALSE(origin.sink.empty()) << origin.op;
+}
+
+/// Body and head, each with an optimizer of its own.
+struct Halves {
+  Program body = Program::with();
+  torch::nn::Linear head{nullptr};
+  std::unique_ptr<torch::optim::SGD> second;
+
+  Halves() {
+    head = body.net->register_module("head", torch::nn::Linear(3, 2));
+    second = std::make_unique<torch::optim::SGD>(head->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  }
+  Guard::Optimizers optimizers() { return {*body.optimizer, *second}; }
+  torch::Tensor operator()(const Batch& batch) {
+    body.optimizer->zero_grad();
+    second->zero_grad();
+    auto loss = head->forward(body.net->forward(batch.first)).square().mean();
+    loss.backward();
+    return loss;
+  }
+  std::uint64_t first_bits() const { return bits(*body.optimizer); }
+  std::uint64_t second_bits() const { return bits(*second); }
+  static std::uint64_t bits(torch::optim::Optimizer& optimizer) {
+    auto all = parameters_of(optimizer);
+    for (const auto& tensor : state_tensors(optimizer)) all.push_back(tensor);
+    return guard::bits_of(all);
+  }
+};
+
+TEST(Guard, OfSeveralOptimizersEachMakesItsStepAsWithoutAGuard) {
+  Halves plain;
+  for (int i = 0; i < 4; ++i) {
+    plain(batch_of(i));
+    plain.body.optimizer->step();
+    plain.second->step();
+  }
+  Halves guarded;
+  Guard guard(*guarded.body.net, guarded.optimizers(), {.undo_step = true});
+  for (int i = 0; i < 4; ++i) guard.step(batch_of(i), guarded);
+  EXPECT_EQ(guarded.first_bits(), plain.first_bits());
+  EXPECT_EQ(guarded.second_bits(), plain.second_bits());
+}
+
+TEST(Guard, AStepThatIsFaultyForOneOfSeveralOptimizersIsLeftOutForAll) {
+  Halves halves;
+  Guard guard(*halves.body.net, halves.optimizers(), {.on_fault = OnFault::skip});
+  guard.step(batch_of(0), halves);
+  const auto first = halves.first_bits(), second = halves.second_bits();
+  halves.second->param_groups()[0].options().set_lr(std::nan(""));
+  guard.step(batch_of(1), halves);
+  EXPECT_EQ(halves.first_bits(), first);
+  EXPECT_EQ(halves.second_bits(), second);
+  ASSERT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard.actions()[0].reason, "lr is NaN");
+  const auto hypotheses = guard.explain();
+  ASSERT_FALSE(hypotheses.empty());
+  EXPECT_EQ(hypotheses[0].cause, "hyperparameter");
+  EXPECT_EQ(hypotheses[0].standing, Standing::confirmed);
+  halves.second->param_groups()[0].options().set_lr(0.1);
+  guard.step(batch_of(2), halves);
+  EXPECT_NE(halves.first_bits(), first);
+  EXPECT_NE(halves.second_bits(), second);
+}
+
+TEST(Guard, OneOfSeveralOptimizersMayMakeItsStepAloneAndIsRefusedAlone) {
+  Halves halves;
+  Guard guard(*halves.body.net, halves.optimizers(), {.on_fault = OnFault::skip});
+  const auto first = halves.first_bits();
+  auto second = halves.second_bits();
+  guard.step(*halves.second, batch_of(0), halves);
+  EXPECT_EQ(halves.first_bits(), first);
+  EXPECT_NE(halves.second_bits(), second);
+  second = halves.second_bits();
+  guard.step(*halves.second, batch_of(1, true), halves);
+  EXPECT_EQ(halves.second_bits(), second);
+  guard.step(*halves.body.optimizer, batch_of(2), halves);
+  EXPECT_NE(halves.first_bits(), first);
+  EXPECT_EQ(halves.second_bits(), second);
+  EXPECT_EQ(guard.actions().size(), 1u);
+}
+
+TEST(Guard, ARollbackAndAnUndoneStepTakeAllOptimizersBack) {
+  for (const bool per_step : {true, false}) {
+    Halves halves;
+    GuardOptions options{.on_fault = per_step ? OnFault::skip : OnFault::rollback, .undo_step = per_step};
+    options.snapshot_every = 2;
+    Guard guard(*halves.body.net, halves.optimizers(), options);
+    for (int i = 0; i < 2; ++i) guard.step(batch_of(i), halves);
+    const auto first = halves.first_bits(), second = halves.second_bits();
+    halves.second->param_groups()[0].options().set_lr(3e38);  // its arithmetic overflows, after the first one's step
+    Batch batch = batch_of(2);
+    batch.first *= 1e3;
+    guard.step(batch, halves);
+    EXPECT_EQ(halves.first_bits(), first);
+    EXPECT_EQ(halves.second_bits(), second);
+    ASSERT_EQ(guard.actions().size(), 1u);
+    EXPECT_EQ(guard.actions()[0].fault, "result");
+  }
+}
+
+TEST(Guard, RefusesOptimizersThatItDoesNotGuardAndStepsThatCannotBeMadeTogether) {
+  Halves halves;
+  EXPECT_THROW(Guard(*halves.body.net, Guard::Optimizers{}), Error);
+  torch::optim::LBFGS closure(halves.head->parameters(), torch::optim::LBFGSOptions(0.1));
+  Guard guard(*halves.body.net, {*halves.body.optimizer, closure});
+  EXPECT_THROW(guard.step(*halves.second, batch_of(0), halves), Error);
+  EXPECT_THROW(guard.step(batch_of(0), halves), Error);
+  EXPECT_NO_THROW(guard.step(closure, batch_of(0), halves));
+}
+
+TEST(OptimizerCopy, TakenAnewItHasTheNewValuesInTheMemoryThatItHad) {
+  auto program = Program::with();
+  const auto step = [&](int seed) {
+    program(batch_of(seed));
+    program.optimizer->step();
+  };
+  OptimizerCopy copy(*program.optimizer);  // before there is any state
+  for (int i = 0; i < 3; ++i) {
+    step(i);
+    copy.renew();
+    const auto then = Halves::bits(*program.optimizer);
+    step(10 + i);
+    EXPECT_NE(Halves::bits(*program.optimizer), then);
+    copy.restore();
+    EXPECT_EQ(Halves::bits(*program.optimizer), then);
+  }
+}
+
 TEST(Guard, RefusesToRollBackAnOptimizerWhoseStateItDoesNotKnow) {
   struct Own : torch::optim::Optimizer {
     explicit Own(std::vector<torch::Tensor> parameters)

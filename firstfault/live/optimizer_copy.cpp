@@ -1,6 +1,7 @@
 #include "firstfault/live/optimizer_copy.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -44,9 +45,16 @@ Slots slots_of(optim::OptimizerParamState& any) {
   return slots;
 }
 
-std::unique_ptr<optim::OptimizerParamState> deep_copy(const optim::OptimizerParamState& state) {
+using ParamState = std::unique_ptr<optim::OptimizerParamState>;
+
+/// Into the tensors of `memory`, a copy of the same state from before, where they fit.
+ParamState deep_copy(const optim::OptimizerParamState& state, ParamState memory = nullptr) {
   auto copy = state.clone();
-  for (at::Tensor* tensor : slots_of(*copy)) *tensor = guard::unseen_copy(*tensor);
+  const Slots slots = slots_of(*copy), old = memory ? slots_of(*memory) : Slots();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const bool fits = old.size() == slots.size() && slots[i]->defined() && old[i]->defined();
+    *slots[i] = fits ? guard::copied_into(*old[i], *slots[i]) : guard::unseen_copy(*slots[i]);
+  }
   return copy;
 }
 
@@ -84,20 +92,29 @@ struct OptimizerCopy::State {
   optim::Optimizer& optimizer;
   guard::Copies parameters;
   std::vector<std::unique_ptr<optim::OptimizerOptions>> options;
-  std::vector<std::pair<void*, std::unique_ptr<optim::OptimizerParamState>>> state;
+  std::map<void*, ParamState> state;
   std::int64_t bytes = 0;
+
+  void take();
 };
+
+/// All but the parameters.
+void OptimizerCopy::State::take() {
+  options.clear();
+  for (const auto& group : optimizer.param_groups()) options.push_back(group.options().clone());
+  bytes = parameters.bytes();
+  std::map<void*, ParamState> memory = std::exchange(state, {});
+  for (const auto& [key, value] : optimizer.state()) {
+    const auto& copy = state[key] = deep_copy(*value, std::move(memory[key]));
+    for (const at::Tensor* tensor : slots_of(*copy)) {
+      if (tensor->defined()) bytes += static_cast<std::int64_t>(tensor->nbytes());
+    }
+  }
+}
 
 OptimizerCopy::OptimizerCopy(optim::Optimizer& optimizer)
     : state_(std::make_unique<State>(State{optimizer, guard::Copies(parameters_of(optimizer)), {}, {}, 0})) {
-  for (const auto& group : optimizer.param_groups()) state_->options.push_back(group.options().clone());
-  state_->bytes = state_->parameters.bytes();
-  for (const auto& [key, value] : optimizer.state()) {
-    state_->state.emplace_back(key, deep_copy(*value));
-    for (const at::Tensor* tensor : slots_of(*state_->state.back().second)) {
-      if (tensor->defined()) state_->bytes += static_cast<std::int64_t>(tensor->nbytes());
-    }
-  }
+  state_->take();
 }
 
 OptimizerCopy::~OptimizerCopy() = default;
@@ -113,6 +130,18 @@ void OptimizerCopy::restore() const {
   auto& state = state_->optimizer.state();
   state.clear();
   for (const auto& [key, value] : state_->state) state[key] = deep_copy(*value);
+}
+
+void OptimizerCopy::renew() {
+  auto parameters = parameters_of(state_->optimizer);
+  const auto& known = state_->parameters.tensors();
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+  if (std::equal(parameters.begin(), parameters.end(), known.begin(), known.end(), same)) {
+    state_->parameters.renew();
+  } else {
+    state_->parameters = guard::Copies(std::move(parameters));
+  }
+  state_->take();
 }
 
 std::int64_t OptimizerCopy::bytes() const noexcept { return state_->bytes; }

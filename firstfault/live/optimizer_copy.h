@@ -27,6 +27,8 @@ class OptimizerCopy {
   OptimizerCopy& operator=(OptimizerCopy&&) noexcept;
 
   void restore() const;
+  /// Takes all anew, into the memory that it has.
+  void renew();
   std::int64_t bytes() const noexcept;
 
  private:

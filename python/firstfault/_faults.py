@@ -117,7 +117,9 @@ class Faults:
             guard._parts.restore_buffers()
         step = fault.watch_step if guard.watch.running else fault.step
         action = step, fault.action, fault.kind, fault.reason, undone, snapshot, lost
-        guard.actions.append(guard.watch._live.acted(action))
+        done = guard.watch._live.acted(action)
+        if len(guard.actions) < _module().MOST_ACTIONS:
+            guard.actions.append(done)
         guard._next_step()
         if fault.action == "stop":
             raise TrainingFault(guard, fault, why)

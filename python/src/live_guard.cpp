@@ -25,6 +25,7 @@
 #include "firstfault/live/guard/replay.h"
 #include "firstfault/live/guard/step_check.h"
 #include "firstfault/live/measure/as_held.h"
+#include "firstfault/record/limits.h"
 #include "python/src/live_replay.h"
 
 namespace firstfault::python {
@@ -240,6 +241,7 @@ void bind_guard(nb::module_& m) {
       },
       nb::arg("held"), nb::arg("now"), nb::arg("most_bytes"));
   m.attr("MOST_CLIPS") = guard::kMostClips;
+  m.attr("MOST_ACTIONS") = record::kMaxActions;
 }
 
 }  // namespace firstfault::python

@@ -9,6 +9,7 @@ from test_guard import batch, make, step_of
 
 import firstfault as ff
 from firstfault import _core
+from firstfault._clip import _module
 
 MANY = 1000
 
@@ -50,6 +51,14 @@ def test_skips_without_end_go_back_and_then_stop():
     guard, made, _ = train("skip", MANY, after_skips="rollback")
     assert made < 100
     assert actions(guard)["rollback"] == 3 and guard.actions[-1].action == "stop"
+
+
+def test_the_list_of_actions_is_bounded(monkeypatch):
+    assert _module().MOST_ACTIONS == 10_000
+    monkeypatch.setattr(_module(), "MOST_ACTIONS", 5)
+    guard, made, same = train("skip", 9, level="gradients")
+    assert (made, same, actions(guard)) == (9, True, {"skip": 5})
+    assert len(guard.run().actions) == 9
 
 
 def test_rollbacks_without_end_stop():

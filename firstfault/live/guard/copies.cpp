@@ -64,6 +64,16 @@ at::Tensor unseen_copy(const at::Tensor& tensor) {
   return tensor.detach().clone();
 }
 
+at::Tensor copied_into(at::Tensor memory, const at::Tensor& tensor) {
+  const at::DisableRecordFunctionGuard unobserved;
+  const at::NoGradGuard no_grad;
+  if (copied_bytewise(tensor, memory)) return memory;
+  const bool fits = tensor.scalar_type() == memory.scalar_type() && tensor.sizes() == memory.sizes();
+  if (!fits) return unseen_copy(tensor);
+  memory.copy_(tensor);
+  return memory;
+}
+
 Copies::Copies(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
   copies_.reserve(tensors_.size());
   for (const at::Tensor& tensor : tensors_) copies_.push_back(unseen_copy(tensor));
@@ -89,16 +99,9 @@ std::size_t Copies::restore() const {
 }
 
 void Copies::renew() {
-  const at::DisableRecordFunctionGuard unobserved;
-  const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const at::Tensor& tensor = tensors_[i];
-    if (!tensor.defined() || tensor.is_meta() || copied_bytewise(tensor, copies_[i])) continue;
-    if (tensor.scalar_type() == copies_[i].scalar_type() && tensor.sizes() == copies_[i].sizes()) {
-      copies_[i].copy_(tensor);
-    } else {
-      copies_[i] = unseen_copy(tensor);
-    }
+    if (tensor.defined() && !tensor.is_meta()) copies_[i] = copied_into(std::move(copies_[i]), tensor);
   }
 }
 

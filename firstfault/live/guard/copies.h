@@ -30,6 +30,8 @@ class Copies {
 
 /// A copy that no observer sees.
 at::Tensor unseen_copy(const at::Tensor& tensor);
+/// The same in the memory of another one, where dtype and shape are the same.
+at::Tensor copied_into(at::Tensor memory, const at::Tensor& tensor);
 /// Counts writes; -1 where nobody counts them: undefined, or made in inference mode.
 std::int64_t version_of(const at::Tensor& tensor);
 /// Same dtype, shape and bits: a NaN equals the same NaN, and -0 is not 0.
