@@ -87,13 +87,21 @@ def stabilityguard(work: Work) -> Callable[[], None]:
     return folder.cleanup
 
 
+def zclip(work: Work) -> Callable[[], None]:
+    from zclip import ZClip
+
+    clip = ZClip()
+    work.optimizer.register_step_pre_hook(lambda *_: clip.step(work.model) and None)
+    return lambda: None
+
+
 WATCHERS = {
     "neuraldbg": neuraldbg,
     "torchmortem": torchmortem,
     "trainscope": trainscope,
     "ormas-monitor": ormas_monitor,
 }
-GUARDS = {"stabilityguard": stabilityguard}
+GUARDS = {"stabilityguard": stabilityguard, "zclip": zclip}
 
 
 def installed(tools: dict[str, Callable]) -> dict[str, Callable]:

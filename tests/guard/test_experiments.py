@@ -260,6 +260,37 @@ def test_a_budget_is_held_and_said():
     assert sum(one.replays for one in made.values()) <= 2 + 2
 
 
+def test_the_search_for_samples_takes_what_the_rivals_leave_of_a_budget():
+    model = Rows()
+    batches = [(batch_of((0, 64, 100, 192, 255), step),) for step in range(5)]
+    _, made = experiments_on(lambda x: model(x).mean(), model, batches, max_replays=12)
+    assert list(made)[-1] == "samples"
+    assert made["samples"].outcome == "out_of_budget"
+    assert (made["operand"].outcome, made["previous_batch"].outcome) == ("cured", "cured")
+    assert [one.name for one in made.values() if one.outcome == "out_of_budget"] == ["samples"]
+
+
+def test_an_op_that_prepares_the_batch_before_the_model_is_repaired():
+    model = nn.Linear(4, 2)
+    batches = [(torch.rand(8, 4) + 0.5,) for _ in range(4)]
+    batches[3][0][5, 1] = 0.3  # within the usual range
+    guard, made = experiments_on(lambda x: model((x - 0.4).log()).square().mean(), model, batches)
+    assert (made["operand"].outcome, made["operand"].op) == ("cured", "aten::log")
+    best = guard.explain()[0]
+    assert (best.cause, best.standing, best.op) == ("op_domain", "confirmed", "aten::log")
+
+
+def test_values_that_are_not_finite_are_no_outliers():
+    model = nn.Linear(4, 2)
+    batches = [(torch.rand(8, 4, generator=torch.Generator().manual_seed(step)),) for step in range(8)]
+    batches[6][0][2, 1] = float("inf")
+    batches[6][0][3, 0] = float("nan")
+    batches[6][0][5, 1] = 1e3
+    _, made = experiments_on(lambda x: model(x).square().mean(), model, batches)
+    assert made["imputed"].outcome == "cured"
+    assert (made["clipped"].outcome, made["clipped"].size) == ("failed", 1)
+
+
 def test_without_experiments_none_is_made():
     model = Rows()
     batches = [(batch_of((17,), step),) for step in range(5)]

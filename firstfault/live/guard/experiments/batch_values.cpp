@@ -81,7 +81,7 @@ void clip(Trial& trial, std::string_view name, bool whole) {
       const at::Tensor& tensor = trial.batch()[i];
       const at::Tensor made = clipped(tensor, ranges[i], whole);
       if (!made.defined()) continue;
-      outside += unequal(made, tensor.detach());
+      outside += unequal(made, tensor.detach()) - unequal(made, made);
       where += (where.empty() ? "" : "; ") + std::string("tensor ") + std::to_string(i) + " of the batch, " +
                show_number(ranges[i]->least) + " to " + show_number(ranges[i]->greatest) + " before";
     }
