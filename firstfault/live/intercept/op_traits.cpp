@@ -68,6 +68,12 @@ Nonlinearity nonlinearity_of(std::string_view base) {
   return found == kNonlinearities.end() ? Nonlinearity::none : found->second;
 }
 
+BoundRule bound_rule(const OpTraits& traits, std::string_view base) {
+  if (traits.composite || !starts_with(traits.name, "aten::")) return BoundRule::none;
+  const auto found = kBounds.find(base);
+  return found == kBounds.end() ? BoundRule::none : found->second;
+}
+
 LossFamily loss_family(std::string_view base) {
   if (kElementwiseLosses.count(base)) return LossFamily::elementwise;
   if (base == "nll_loss_forward" || base == "nll_loss2d_forward") return LossFamily::log_probabilities;
@@ -93,6 +99,7 @@ void read_name(OpTraits& traits, std::string_view base) {
   traits.reads_out = base == "_local_scalar_dense";
   traits.nonlinearity = traits.composite ? Nonlinearity::none : nonlinearity_of(base);
   traits.loss = loss_family(base);
+  traits.bound = bound_rule(traits, base);
   traits.flat = kFlat.count(base);
   traits.routes = base == "topk";
   traits.subtracts = traits.name == "aten::sub";

@@ -49,6 +49,44 @@ enum class LossFamily : std::uint8_t {
   log_probabilities,  ///< reads log-probabilities: nll_loss
 };
 
+/// How large the results of an op can be, by how large its operands are: trace/bounds.h does the arithmetic.
+enum class BoundRule : std::uint8_t {
+  none,    ///< nothing is known
+  moved,   ///< elements of the operands
+  padded,  ///< these and 0
+  chosen,  ///< these and the numbers among the arguments
+  first,   ///< no larger than the first operand
+  magnitude,
+  relu,
+  tanh,
+  share,  ///< from 0 to 1
+  noise,  ///< the same, whatever the operands are
+  gate_backward,
+  tanh_backward,
+  sigmoid_backward,
+  sum,
+  difference,
+  product,
+  quotient,
+  addcmul,
+  addcdiv,
+  lerp,
+  square_root,
+  power,
+  matrix_product,
+  product_with_bias,
+  total,
+  log_softmax,
+  softmax_backward,
+  log_softmax_backward,
+  lookup_backward,
+  layer_norm,
+  layer_norm_backward,
+  convolution,
+  convolution_backward,
+  attention,
+};
+
 struct OpTraits {
   const char* key = nullptr;           ///< address of the name in the op's schema
   std::string name;                    ///< "aten::add_"
@@ -77,6 +115,7 @@ struct OpTraits {
   bool reads_out = false;     ///< gives a number to the program: tensor.item()
   Nonlinearity nonlinearity = Nonlinearity::none;
   LossFamily loss = LossFamily::none;
+  BoundRule bound = BoundRule::none;
   bool flat = false;    ///< its derivative is 0 everywhere: round, sign, argmax
   bool routes = false;  ///< topk
   bool subtracts = false;

@@ -104,6 +104,37 @@ HWY_INLINE std::uint8_t bits_in(const void* data, std::size_t n) {
   return bits;
 }
 
+template <class Format>
+HWY_INLINE void magnitude_in(const void* data, std::size_t n, Magnitude<Format>& into) {
+  using Word = typename Format::Word;
+  constexpr std::size_t kBlock = kBlockBytes / sizeof(Word);
+  const hn::ScalableTag<Word> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto mask = hn::Set(d, kMagnitude<Format>);
+  const auto* words = static_cast<const Word*>(data);
+  auto signs = hn::Zero(d);
+  while (n > 0 && into.finite()) {
+    const std::size_t block = n < kBlock ? n : kBlock;
+    auto most0 = hn::Zero(d), most1 = most0;
+    std::size_t i = 0;
+    for (; i + 2 * lanes <= block; i += 2 * lanes) {
+      const auto one = hn::LoadU(d, words + i), other = hn::LoadU(d, words + i + lanes);
+      most0 = hn::Max(most0, hn::And(one, mask));
+      most1 = hn::Max(most1, hn::And(other, mask));
+      signs = hn::Or(signs, hn::Or(one, other));
+    }
+    Word largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(most0, most1)));
+    for (; i < block; ++i) {
+      const Word word = word_at<Format>(words, i);
+      largest = std::max(largest, static_cast<Word>(word & kMagnitude<Format>));
+      into.signs = into.signs || word > kMagnitude<Format>;
+    }
+    into.largest = std::max(into.largest, largest);
+    words += block, n -= block;
+  }
+  into.signs = into.signs || any_sign(d, signs);
+}
+
 // kMaxRangeElements keeps the zero counters of 16-bit lanes from wrapping.
 template <class Format>
 HWY_INLINE void range_in(const void* data, std::size_t n, WordRange<Format>& range) {
@@ -146,6 +177,7 @@ std::uint8_t bits_fp32(const void* data, std::size_t n) { return bits_in<Fp32>(d
 std::uint8_t bits_fp64(const void* data, std::size_t n) { return bits_in<Fp64>(data, n); }
 std::uint8_t bits_fp16(const void* data, std::size_t n) { return bits_in<Fp16>(data, n); }
 std::uint8_t bits_bf16(const void* data, std::size_t n) { return bits_in<Bf16>(data, n); }
+void magnitude_fp32(const void* data, std::size_t n, Magnitude<Fp32>& into) { magnitude_in(data, n, into); }
 void range_fp32(const void* data, std::size_t n, WordRange<Fp32>& range) { range_in(data, n, range); }
 void range_fp64(const void* data, std::size_t n, WordRange<Fp64>& range) { range_in(data, n, range); }
 void range_fp16(const void* data, std::size_t n, WordRange<Fp16>& range) { range_in(data, n, range); }
@@ -167,6 +199,7 @@ HWY_EXPORT(bits_fp32);
 HWY_EXPORT(bits_fp64);
 HWY_EXPORT(bits_fp16);
 HWY_EXPORT(bits_bf16);
+HWY_EXPORT(magnitude_fp32);
 HWY_EXPORT(range_fp32);
 HWY_EXPORT(range_fp64);
 HWY_EXPORT(range_fp16);
@@ -191,6 +224,10 @@ std::uint8_t non_finite_bits(Fp16, const void* data, std::size_t n) noexcept {
 }
 std::uint8_t non_finite_bits(Bf16, const void* data, std::size_t n) noexcept {
   return HWY_DYNAMIC_DISPATCH(bits_bf16)(data, n);
+}
+
+void magnitude(const void* data, std::size_t n, Magnitude<Fp32>& into) noexcept {
+  HWY_DYNAMIC_DISPATCH(magnitude_fp32)(data, n, into);
 }
 
 void finite_range(const void* data, std::size_t n, WordRange<Fp32>& range) noexcept {

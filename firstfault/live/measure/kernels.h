@@ -75,6 +75,15 @@ struct WordRange {
   }
 };
 
+/// The largest magnitude, as a word; where it is no finite number some words may not have been looked at.
+template <class Format>
+struct Magnitude {
+  typename Format::Word largest = 0;
+  bool signs = false;  ///< some number is negative, or -0
+
+  bool finite() const noexcept { return largest < Format::kExponent; }
+};
+
 /// The most elements that one call of finite_range may be given.
 inline constexpr std::size_t kMaxRangeElements = 2048;
 
@@ -87,6 +96,7 @@ std::uint8_t non_finite_bits(Fp32, const void* data, std::size_t n) noexcept;
 std::uint8_t non_finite_bits(Fp64, const void* data, std::size_t n) noexcept;
 std::uint8_t non_finite_bits(Fp16, const void* data, std::size_t n) noexcept;
 std::uint8_t non_finite_bits(Bf16, const void* data, std::size_t n) noexcept;
+void magnitude(const void* data, std::size_t n, Magnitude<Fp32>& into) noexcept;
 void finite_range(const void* data, std::size_t n, WordRange<Fp32>& range) noexcept;
 void finite_range(const void* data, std::size_t n, WordRange<Fp64>& range) noexcept;
 void finite_range(const void* data, std::size_t n, WordRange<Fp16>& range) noexcept;

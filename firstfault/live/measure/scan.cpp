@@ -171,6 +171,16 @@ std::uint8_t scan(const at::Tensor& tensor) {
   });
 }
 
+Looked look(const at::Tensor& tensor) {
+  const std::optional<Memory> memory = memory_of(tensor);
+  const bool plain = memory && memory->type == at::kFloat && memory->dense && memory->numel > 0 && !memory->negated;
+  if (!plain) return {.bits = scan(tensor)};
+  Magnitude<Fp32> magnitude;
+  dispatched::magnitude(memory->data, static_cast<std::size_t>(memory->numel), magnitude);
+  if (!magnitude.finite()) return {.bits = scan(tensor)};
+  return {kFinite, number<Fp32>(magnitude.largest), magnitude.signs};
+}
+
 FullScan scan_full(const at::Tensor& tensor) {
   const std::optional<Memory> memory = memory_of(tensor);
   if (!memory || memory->numel == 0) return {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
@@ -19,6 +20,16 @@ bool can_scan(const at::Tensor& tensor) noexcept;
 /// is finite (8-bit floats: a plain loop), on the calling thread. Reads each element of an expanded tensor once. Any
 /// thread; allocates nothing up to 8 dims.
 std::uint8_t scan(const at::Tensor& tensor);
+
+/// The bits of scan(), and in the same pass how large the values are.
+struct Looked {
+  std::uint8_t bits = kFinite;
+  double largest = std::numeric_limits<double>::infinity();  ///< magnitude; Inf: not known
+  bool signs = true;                                         ///< some value may be negative, or -0
+};
+
+/// Sizes are known of finite dense float32 tensors.
+Looked look(const at::Tensor& tensor);
 
 struct FullScan {
   Counts counts;

@@ -20,7 +20,7 @@ Slot& place_in(std::vector<Slot>& slots, const c10::StorageImpl* storage) {
 
 }  // namespace
 
-SlotTable::SlotTable() : slots_(kSmallest) {}
+SlotTable::SlotTable() : slots_(kSmallest), bounds_(kSmallest) {}
 
 Slot* SlotTable::find(const c10::StorageImpl* storage) {
   Slot& slot = place_in(slots_, storage);
@@ -30,6 +30,7 @@ Slot* SlotTable::find(const c10::StorageImpl* storage) {
     slot.node = -1;
     slot.written = 0;
     slot.batch = {};
+    bounds(slot) = {};
   }
   return &slot;
 }
@@ -44,6 +45,7 @@ Slot& SlotTable::insert(const at::Tensor& tensor, std::uint64_t now) {
   if (used_ * 2 > slots_.size()) sweep(now);
   Slot& slot = place_in(slots_, storage);
   slot.storage = storage;
+  bounds(slot) = {};
   slot.touched = now;
   slot.memory = Slot::memory_tag(tensor);
   ++used_;
@@ -66,10 +68,15 @@ void SlotTable::sweep(std::uint64_t now) {
   std::size_t size = kSmallest;
   while (size < alive * 4) size *= 2;
   std::vector<Slot> kept(size);
+  std::vector<KnownBounds> kept_bounds(size);
   for (Slot& slot : slots_) {
-    if (lives(slot)) place_in(kept, slot.storage) = std::move(slot);
+    if (!lives(slot)) continue;
+    Slot& place = place_in(kept, slot.storage);
+    kept_bounds[static_cast<std::size_t>(&place - kept.data())] = bounds(slot);
+    place = std::move(slot);
   }
   slots_.swap(kept);
+  bounds_.swap(kept_bounds);
   used_ = alive;
 }
 

@@ -8,6 +8,7 @@
 
 #include "firstfault/events/counts.h"
 #include "firstfault/live/trace/batch.h"
+#include "firstfault/live/trace/bounds.h"
 #include "firstfault/live/trace/storage_pin.h"
 
 namespace firstfault::trace {
@@ -35,6 +36,12 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 64, "one cache line: the table is read at random, several times an op");
 
+/// How large the values of a storage can be, as of the record `at`; 0: not known. Not part of a slot, which is full.
+struct KnownBounds {
+  std::uint64_t at = 0;
+  Bounds bounds;
+};
+
 /// Open addressing by StorageImpl address. Finite slots are dropped by age, bad ones when their storage has died.
 /// Not thread-safe: the observer's mutex is held.
 class SlotTable {
@@ -46,6 +53,8 @@ class SlotTable {
   Slot* find(const at::Tensor& tensor) { return find(tensor.storage().unsafeGetStorageImpl()); }
   /// Finds or makes. Invalidates every Slot* got before.
   Slot& insert(const at::Tensor& tensor, std::uint64_t now);
+  /// Of a slot that was just found or inserted; old where the storage was written after it.
+  KnownBounds& bounds(const Slot& slot) { return bounds_[static_cast<std::size_t>(&slot - slots_.data())]; }
   void pin(Slot& slot, const at::Tensor& tensor);
   static void unpin(Slot& slot);
 
@@ -62,6 +71,7 @@ class SlotTable {
   void sweep(std::uint64_t now);
 
   std::vector<Slot> slots_;
+  std::vector<KnownBounds> bounds_;  ///< by slot
   std::size_t used_ = 0;
 };
 

@@ -82,13 +82,15 @@ class Tracer final : public intercept::Listener {
   /// One output (or written argument) of an op that is ending.
   struct Output {
     const at::Tensor* whole;
-    at::Tensor values = {};  ///< of a sparse one; undefined for others
+    at::Tensor values = {};   ///< of a sparse one; undefined for others
+    std::int16_t result = 0;  ///< place among the op's results
     std::int16_t item = -1;
     bool written = false;  ///< an argument that the op wrote
     bool auxiliary = false;
     bool scanned = false;
     std::uint8_t bits = 0;
     BatchLayout batch = {};
+    Bounds bounds = {};
     /// What is looked at.
     const at::Tensor& tensor() const { return values.defined() ? values : *whole; }
   };
@@ -121,18 +123,23 @@ class Tracer final : public intercept::Listener {
   // tracer_results.cpp: it ends
   Outputs outputs_of(const Frame& frame, const at::RecordFunction& record);
   void count_uninspected(const at::Tensor& tensor);
-  std::uint8_t scan_outputs(const Frame& frame, Outputs& outputs);
   std::int32_t settle_all(Frame& frame, Outputs& outputs, intercept::PlaceId exact);
   void end_compute(Frame& frame, const at::RecordFunction& record);
   void end_alloc(const Frame& frame, const at::RecordFunction& record);
   void end_lift(const Frame& frame, const at::RecordFunction& record);
-  bool surely_finite(const Frame& frame, const Outputs& outputs);
   void settle(Frame& frame, Output& output, intercept::PlaceId exact);
   void write_slot(Frame& frame, const Output& output, intercept::PlaceId exact);
   void forget_written(const Frame& frame, const at::RecordFunction& record);
   void note_read_out(const Frame& frame);
   void note_absorbed(const Frame& frame, const Outputs& outputs);
   ForwardOp* remember_forward(Frame& frame, const at::RecordFunction& record);
+
+  // tracer_finite.cpp: which outputs are looked at
+  std::uint8_t scan_outputs(const Frame& frame, Outputs& outputs);
+  void find_bounds(const Frame& frame, Outputs& outputs);
+  Bounds bounds_of_input(const Input& input, const at::Tensor& result);
+  Bounds look_at_parameter(const at::Tensor& tensor);
+  bool surely_finite(const Frame& frame, const Outputs& outputs);
 
   // tracer_batch.cpp: the batch axis
   void read_batch_size(const Frame& frame);

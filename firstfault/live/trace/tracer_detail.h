@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "firstfault/live/measure/scan.h"
 #include "firstfault/live/trace/tracer.h"
 
 namespace torch::autograd {
@@ -42,6 +43,9 @@ inline bool covers_storage(const at::Tensor& tensor) {
 inline std::uintptr_t identity_of(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl());
 }
+
+/// Unknown where something was not finite.
+Bounds as_bounds(const measure::Looked& looked);
 
 /// True when the op reads this storage as an operand (not as an `out=`).
 bool reads_storage(const intercept::Frame& frame, const c10::StorageImpl* storage);

@@ -224,7 +224,8 @@ void Tracer::look_before(Frame& frame, Input& input) {
   }
   input.looked_at = !overwritten;
   if (overwritten || (known && !unwritten)) return;
-  const std::uint8_t bits = measure::scan(input.tensor);
+  const measure::Looked looked = measure::look(input.tensor);
+  const std::uint8_t bits = looked.bits;
   const std::lock_guard lock(intercept::observer_mutex());
   if (unwritten) {
     input.before = bits;
@@ -235,6 +236,7 @@ void Tracer::look_before(Frame& frame, Input& input) {
   slot.written = 0;
   slot.state = bits;
   if (!bits && !covers_storage(input.tensor)) slot.state = kPartial;
+  slots_.bounds(slot) = {slot.state == 0 ? frame.number : 0, as_bounds(looked)};
   slot.node = -1;
   if (bits) {
     slot.node = add_outside(input.tensor, bits, false, frame.number);

@@ -28,19 +28,7 @@ torch::autograd::Node* node_behind_view(const at::Tensor& tensor) {
   return slices ? slices->fn.get() : nullptr;
 }
 
-// As the type of the output holds them.
-double largest_trusted(const at::Tensor& output) {
-  if (output.is_complex() || output.itemsize() < 2) return -1;
-  return output.itemsize() == 2 ? 6e4 : 3e38;
-}
-
-// fill_(tensor) and full(nan) do not.
-bool gives_finite_numbers(const Frame& frame, const at::Tensor& output) {
-  const auto reads_tensor = [&](const Input& input) { return frame.traits->arguments[input.argument] == "value"; };
-  const auto fits = [&](const auto& scalar) { return std::abs(scalar.value) <= largest_trusted(output); };
-  return std::none_of(frame.inputs.begin(), frame.inputs.end(), reads_tensor) &&
-         std::all_of(frame.scalars.begin(), frame.scalars.end(), fits);
-}
+Bounds united(const Bounds& a, const Bounds& b) { return {std::max(a.most, b.most), std::min(a.least, b.least)}; }
 
 // That their outputs may be bad: they take their exact place while they still can.
 void tell_enclosing_ops() {
@@ -90,6 +78,7 @@ void Tracer::forget_written(const Frame& frame, const at::RecordFunction& record
     slot->written = 0;
     slot->node = -1;
     slot->batch = {};
+    slots_.bounds(*slot) = {};
   };
   for (const Input& input : frame.inputs) {
     if (input.written) forget(input.tensor);
@@ -112,6 +101,7 @@ void Tracer::end_alloc(const Frame& frame, const at::RecordFunction& record) {
     slot.node = -1;
     slot.written = now;
     slot.batch = {};
+    slots_.bounds(slot) = {};
   }
 }
 
@@ -120,7 +110,9 @@ void Tracer::end_lift(const Frame& frame, const at::RecordFunction& record) {
   for (const auto& value : intercept::results_of(*frame.traits, record)) {
     if (!value.isTensor() || !may_hold_bad_values(value.toTensor())) continue;
     Slot* slot = slots_.find(value.toTensor());
-    if (slot && (slot->state & kUnwritten)) slot->state = 0, slot->written = 0;
+    if (!slot || !(slot->state & kUnwritten)) continue;
+    slot->state = 0, slot->written = 0;
+    slots_.bounds(*slot) = {};
   }
 }
 
@@ -129,7 +121,10 @@ Tracer::Outputs Tracer::outputs_of(const Frame& frame, const at::RecordFunction&
   Outputs outputs;
   for (const Input& input : frame.inputs) {
     if (!input.written || !input.floating) continue;
-    outputs.push_back(Output{.whole = &input.tensor, .item = input.item, .written = true});
+    outputs.push_back(Output{.whole = &input.tensor,
+                             .result = static_cast<std::int16_t>(outputs.size()),
+                             .item = input.item,
+                             .written = true});
     if (!input.sparse.defined()) continue;
     outputs.back().whole = &input.sparse;  // which may have other values by now
     outputs.back().values = measure::explicit_values(input.sparse);
@@ -137,10 +132,12 @@ Tracer::Outputs Tracer::outputs_of(const Frame& frame, const at::RecordFunction&
   if (op.mutates) return outputs;
   const auto returned = [&](const at::Tensor& tensor, int index, std::int16_t item) {
     const bool auxiliary = (op.auxiliary >> std::min(index, 31)) & 1;
+    const auto result = static_cast<std::int16_t>(index);
     if (may_hold_bad_values(tensor)) {
-      outputs.push_back(Output{.whole = &tensor, .item = item, .auxiliary = auxiliary});
+      outputs.push_back(Output{.whole = &tensor, .result = result, .item = item, .auxiliary = auxiliary});
     } else if (at::Tensor values = measure::explicit_values(tensor); may_hold_bad_values(values)) {
-      outputs.push_back(Output{.whole = &tensor, .values = std::move(values), .item = item, .auxiliary = auxiliary});
+      outputs.push_back(Output{
+          .whole = &tensor, .values = std::move(values), .result = result, .item = item, .auxiliary = auxiliary});
     } else {
       count_uninspected(tensor);
     }
@@ -174,24 +171,6 @@ void Tracer::count_uninspected(const at::Tensor& tensor) {
   }
   const std::lock_guard lock(intercept::observer_mutex());
   ++uninspected_[what];
-}
-
-// What is surely scanned, without the lock: other threads go on meanwhile. Gives the bits of all.
-std::uint8_t Tracer::scan_outputs(const Frame& frame, Outputs& outputs) {
-  const bool known_finite = frame.traits->constant
-                                ? !outputs.empty() && gives_finite_numbers(frame, outputs.front().tensor())
-                                : surely_finite(frame, outputs);
-  std::uint8_t bad = 0;
-  for (Output& output : outputs) {
-    const auto* storage = output.tensor().storage().unsafeGetStorageImpl();
-    const bool later = frame.traits->delegates || (!output.written && reads_storage(frame, storage));
-    if (later && !known_finite) continue;
-    intercept::fail_here_if(FailPoint::measure);
-    if (!known_finite) output.bits = measure::scan(output.tensor());
-    output.scanned = true;
-    bad |= output.bits;
-  }
-  return bad;
 }
 
 // tensor.item(): what the program computes from the number cannot be seen.
@@ -243,38 +222,6 @@ std::int32_t Tracer::settle_all(Frame& frame, Outputs& outputs, intercept::Place
   return made;
 }
 
-// Only of operands that an op of this step wrote: what is older may have been changed since by numpy.
-bool Tracer::surely_finite(const Frame& frame, const Outputs& outputs) {
-  const OpTraits& op = *frame.traits;
-  if ((!op.keeps_finite && !op.scales) || outputs.empty()) return false;
-  const at::Tensor& output = outputs.front().tensor();
-  const std::lock_guard lock(intercept::observer_mutex());
-  bool scaled = !op.scales;
-  const auto start = step_start_.load(std::memory_order_relaxed);
-  if (saw_compiled_.load(std::memory_order_relaxed)) return false;  // whose buffers no op is seen to write
-  for (const Input& input : frame.inputs) {
-    if (!input.tensor.is_cpu()) return false;
-    if (!input.floating && !input.written && output.itemsize() <= 2) return false;  // a cast of integers may overflow
-    if (input.written) {
-      if (op.overwrites(input.argument)) continue;
-      if (!input.looked_at || input.before) return false;
-    } else if (input.floating) {
-      if (op.scales && input.tensor.dim() == 0 && std::abs(measure::value_at(input.tensor, 0)) <= 1) {
-        scaled = true;
-        continue;
-      }
-      const Slot* slot = slots_.find(input.tensor);
-      const bool known = slot && slot->state == 0 && slot->written > 0 && slot->written >= start;
-      if (!known || !slot->is_of(input.tensor)) return false;
-    }
-    const bool narrows = input.floating && input.tensor.scalar_type() != output.scalar_type() &&
-                         input.tensor.itemsize() >= output.itemsize();
-    if (narrows || (input.floating && input.tensor.is_complex())) return false;
-  }
-  const auto finite = [](const auto& scalar) { return std::isfinite(scalar.value); };
-  return scaled && std::all_of(frame.scalars.begin(), frame.scalars.end(), finite);
-}
-
 // An op is judged by its own inputs and outputs; a composite only hands on what its child ops made.
 void Tracer::settle(Frame& frame, Output& output, intercept::PlaceId exact) {
   const OpTraits& op = *frame.traits;
@@ -310,9 +257,15 @@ void Tracer::write_slot(Frame& frame, const Output& output, intercept::PlaceId e
     const Slot* old = slots_.find(tensor);
     const bool rest_known = old && old->is_of(tensor) && !(old->state & kPartial) && old->written > 0 &&
                             old->written >= step_start_.load(std::memory_order_relaxed);
+    const KnownBounds old_bounds = rest_known ? slots_.bounds(*old) : KnownBounds{};
+    const bool old_known = old_bounds.at > 0 && old_bounds.at >= old->written;
     Slot& slot = slots_.insert(tensor, frame.number);
     slot.written = slot.touched = frame.number;
     const bool partial = output.written && !covers_storage(tensor);
+    slots_.bounds(slot) = {};
+    if (output.bounds.known() && !frame.traits->constant && (!partial || old_known)) {
+      slots_.bounds(slot) = {frame.number, partial ? united(output.bounds, old_bounds.bounds) : output.bounds};
+    }
     if (partial && (slot.state & (static_cast<unsigned>(kAnyBad) | static_cast<unsigned>(kUnwritten))))
       return;  // the rest of the storage keeps its state
     if (slot.state & kAnyBad) SlotTable::unpin(slot);
