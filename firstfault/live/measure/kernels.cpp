@@ -6,6 +6,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "firstfault/live/measure/prefetch.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace firstfault::measure {
 namespace HWY_NAMESPACE {
@@ -45,6 +47,7 @@ HWY_INLINE bool any_in_block(const typename Format::Word* HWY_RESTRICT data, std
   auto seen1 = seen0, seen2 = seen0, seen3 = seen0;
   std::size_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    prefetch_behind(data + i, 4 * lanes);
     seen0 = hn::Or(seen0, bad_sign<Format>(d, hn::LoadU(d, data + i)));
     seen1 = hn::Or(seen1, bad_sign<Format>(d, hn::LoadU(d, data + i + lanes)));
     seen2 = hn::Or(seen2, bad_sign<Format>(d, hn::LoadU(d, data + i + 2 * lanes)));
@@ -115,15 +118,19 @@ HWY_INLINE void magnitude_in(const void* data, std::size_t n, Magnitude<Format>&
   auto signs = hn::Zero(d);
   while (n > 0 && into.finite()) {
     const std::size_t block = n < kBlock ? n : kBlock;
-    auto most0 = hn::Zero(d), most1 = most0;
+    auto most0 = hn::Zero(d), most1 = most0, most2 = most0, most3 = most0;
     std::size_t i = 0;
-    for (; i + 2 * lanes <= block; i += 2 * lanes) {
-      const auto one = hn::LoadU(d, words + i), other = hn::LoadU(d, words + i + lanes);
+    for (; i + 4 * lanes <= block; i += 4 * lanes) {
+      prefetch_behind(words + i, 4 * lanes);
+      const auto one = hn::LoadU(d, words + i), two = hn::LoadU(d, words + i + lanes);
+      const auto three = hn::LoadU(d, words + i + 2 * lanes), four = hn::LoadU(d, words + i + 3 * lanes);
       most0 = hn::Max(most0, hn::And(one, mask));
-      most1 = hn::Max(most1, hn::And(other, mask));
-      signs = hn::Or(signs, hn::Or(one, other));
+      most1 = hn::Max(most1, hn::And(two, mask));
+      most2 = hn::Max(most2, hn::And(three, mask));
+      most3 = hn::Max(most3, hn::And(four, mask));
+      signs = hn::Or(signs, hn::Or(hn::Or(one, two), hn::Or(three, four)));
     }
-    Word largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(most0, most1)));
+    Word largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(most0, most1), hn::Max(most2, most3))));
     for (; i < block; ++i) {
       const Word word = word_at<Format>(words, i);
       largest = std::max(largest, static_cast<Word>(word & kMagnitude<Format>));

@@ -11,6 +11,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "firstfault/live/measure/prefetch.h"
+
 #include "firstfault/live/measure/statistics.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -124,6 +126,7 @@ void moments_run_f32(const float* HWY_RESTRICT data, std::size_t n, Moments& int
     auto most0 = hn::Zero(dw), most1 = most0;
     auto none0 = hn::Zero(di), none1 = none0;
     for (std::size_t i = 0; i < chunk; i += 2 * lanes) {
+      prefetch_behind(data + i, 2 * lanes);
       look(data + i, most0, none0);
       look(data + i + lanes, most1, none1);
     }

@@ -82,7 +82,7 @@ class Arguments {
   }
 
  private:
-  // What is larger is as good as unknown: a kernel may take the third power of it.
+  // What is larger is as good as unknown: a kernel may multiply two of them.
   Range input(std::size_t i) const {
     const Bounds& one = operands_[i];
     return one.most <= kMostBound ? Range{one.most, one.least} : Range{};
@@ -138,6 +138,7 @@ Range with_bias(const Arguments& of) {  // addmm, baddbmm: self, mat1, mat2, bet
 }
 
 constexpr double kUsualEps = 1e-12;
+constexpr double kMostIntermediate = 1e36;  ///< of what a kernel computes on the way
 
 struct Normalised {
   double most;     ///< of (x - mean) / sqrt(var + eps): sqrt(n) if there were no rounding
@@ -145,7 +146,8 @@ struct Normalised {
 };
 
 Normalised normalised(double most, double n, double eps) {
-  if (!(eps >= kUsualEps)) return {kInf, kInf};
+  const bool squares_fit = n * most * most <= kMostIntermediate;
+  if (!(eps >= kUsualEps) || !squares_fit) return {kInf, kInf};
   const double inverse = 1 / std::sqrt(eps);
   constexpr double kCancelled = 1e-5;  // of the values, where the variance is rounded away
   return {4 * std::sqrt(n) + kCancelled * most * inverse, inverse};
@@ -185,6 +187,8 @@ ResultBounds layer_norm_backward(const Frame& frame, const Arguments& of) {
   const double rows = elements(of.tensor(1)) / n;
   const double weighted = of.most(0) * (of.tensor(5) ? of.most(5) : 1);
   const double unit = 4 * std::sqrt(n) + of.most(1) * of.most(4) * 1e-5;
+  // It multiplies sums of gradient times input by the third power of 1 / deviation.
+  if (!(n * weighted * of.most(1) * std::pow(of.most(4), 3) <= kMostIntermediate)) return {};
   return list({within(of.most(4) * weighted * (2 + unit * unit / std::sqrt(n))), within(rows * of.most(0) * unit),
                within(rows * of.most(0))});
 }
@@ -236,7 +240,10 @@ ResultBounds bounds_of(const Frame& frame, c10::ArrayRef<Bounds> operands, c10::
     case BoundRule::tanh: return list({of.most(0) < kInf ? within(1) : Range{}});
     case BoundRule::share: return list({of.most(0) < kInf ? Range{1, 0} : Range{}});
     case BoundRule::noise: return list({{1, 0}});
-    case BoundRule::gate_backward: return list({within(1.2 * of.most(0) + 0 * of.most(1))});
+    case BoundRule::gate_backward: {
+      const double self = of.most(1);  // of which it takes the third power
+      return self * self * self <= kMostIntermediate ? list({within(1.2 * of.most(0))}) : ResultBounds();
+    }
     case BoundRule::tanh_backward: return list({within(of.most(0) * (1 + of.most(1) * of.most(1)))});
     case BoundRule::sigmoid_backward: return list({within(of.most(0) * of.most(1) * (1 + of.most(1)))});
     case BoundRule::sum: return list({sum(of[0], scaled(of[1], of.number_or(2, 1)))});

@@ -20,8 +20,8 @@ struct Bounds {
 };
 
 /// Beyond it a tensor is looked at, which gives its true size: bounds of sums of many products are far too wide. Far
-/// below where float32 ends, so that no order of a sum, and no intermediate of a kernel, overflows.
-inline constexpr double kMostBound = 1e12;
+/// below where float32 ends, so that the product of two such numbers, and a sum in any order, does not overflow.
+inline constexpr double kMostBound = 1e18;
 
 using ResultBounds = c10::SmallVector<Bounds, 3>;
 
