@@ -411,7 +411,8 @@ inline const std::unordered_map<std::string_view, BoundRule> kBounds{
     {"native_layer_norm_backward", BoundRule::layer_norm_backward},
     {"mkldnn_convolution", BoundRule::convolution},
     {"convolution_backward", BoundRule::convolution_backward},
-    {"_scaled_dot_product_flash_attention_for_cpu", BoundRule::attention}};
+    {"_scaled_dot_product_flash_attention_for_cpu", BoundRule::attention},
+    {"_scaled_dot_product_flash_attention_for_cpu_backward", BoundRule::attention_backward}};
 inline const NameSet kElementwiseLosses{"mse_loss",
                                         "l1_loss",
                                         "smooth_l1_loss",

@@ -85,6 +85,7 @@ enum class BoundRule : std::uint8_t {
   convolution,
   convolution_backward,
   attention,
+  attention_backward,
 };
 
 struct OpTraits {

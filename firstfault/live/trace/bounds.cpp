@@ -124,17 +124,24 @@ Range quotient(Range a, Range b) {
   return {most, a.least >= 0 ? a.least / b.most : -most};
 }
 
+// Of a sum of many products, which is nearly always far smaller. Looking at it costs little beside making it, and what
+// is made of it, the second moment of a gradient for one, need then not be looked at.
+Range narrow(double most) {
+  constexpr double kMostProducts = 1e8;
+  return most <= kMostProducts ? within(most) : Range{};
+}
+
 Range lerped(const Arguments& of) {
   const double a = of.most(0), b = of.most(1);
   const Range weight = of[2];
   return within(weight.least >= 0 && weight.most <= 1 ? std::max(a, b) : a + weight.most * (a + b));
 }
 
-Range with_bias(const Arguments& of) {  // addmm, baddbmm: self, mat1, mat2, beta, alpha
+double with_bias(const Arguments& of) {  // addmm, baddbmm: self, mat1, mat2, beta, alpha
   const double n = size(of.tensor(1), -1);
   const double beta = std::abs(of.number_or(3, 1)), alpha = std::abs(of.number_or(4, 1));
   const double bias = beta == 0 ? 0 : beta * of.most(0);
-  return within(bias + alpha * n * of.most(1) * of.most(2));
+  return bias + alpha * n * of.most(1) * of.most(2);
 }
 
 constexpr double kUsualEps = 1e-12;
@@ -216,6 +223,15 @@ ResultBounds attention(const Arguments& of) {
   return list({within(of.most(2)), within(scores + 64)});
 }
 
+// (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale) -> gradients
+ResultBounds attention_backward(const Arguments& of) {
+  if (of.tensor(8) != nullptr) return {};
+  const double width = size(of.tensor(1), -1), queries = size(of.tensor(1), -2), keys = size(of.tensor(2), -2);
+  const double scores = std::abs(of.number_or(9, 1)) * width * of.most(0) * (of.most(3) + of.most(4));
+  return list(
+      {within(keys * scores * of.most(2)), within(queries * scores * of.most(1)), within(queries * of.most(0))});
+}
+
 double row(const at::Tensor* tensor, std::optional<double> dim) {
   if (!tensor || !dim) return kInf;
   return tensor->dim() == 0 ? 1 : size(tensor, static_cast<std::int64_t>(*dim));
@@ -265,8 +281,8 @@ ResultBounds bounds_of(const Frame& frame, c10::ArrayRef<Bounds> operands, c10::
       const Range self = of[0];
       return of.number(1) == 2 ? list({{self.most * self.most, 0}}) : ResultBounds();
     }
-    case BoundRule::matrix_product: return list({within(size(of.tensor(0), -1) * of.most(0) * of.most(1))});
-    case BoundRule::product_with_bias: return list({with_bias(of)});
+    case BoundRule::matrix_product: return list({narrow(size(of.tensor(0), -1) * of.most(0) * of.most(1))});
+    case BoundRule::product_with_bias: return list({narrow(with_bias(of))});
     case BoundRule::total:
       return list({within(of.most(0) * elements(of.tensor(0)) / std::max(1.0, elements(results[0])))});
     case BoundRule::log_softmax: return list({within(2 * of.most(0) + std::log(elements(of.tensor(0))))});
@@ -284,6 +300,7 @@ ResultBounds bounds_of(const Frame& frame, c10::ArrayRef<Bounds> operands, c10::
     case BoundRule::convolution: return list({convolution(of)});
     case BoundRule::convolution_backward: return convolution_backward(of);
     case BoundRule::attention: return attention(of);
+    case BoundRule::attention_backward: return attention_backward(of);
   }
   return {};
 }
