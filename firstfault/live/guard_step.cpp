@@ -160,12 +160,14 @@ Finding Guard::State::look_at_result() {
   std::vector<at::Tensor> results;
   std::vector<std::string> all_names;
   for (const GuardedOptimizer* one : steps) {
-    results.insert(results.end(), one->held.begin(), one->held.end());
-    all_names.insert(all_names.end(), one->names.begin(), one->names.end());
-    for (at::Tensor& tensor : state_tensors(one->optimizer)) {
-      results.push_back(std::move(tensor));
-      all_names.emplace_back("the optimizer's state");
-    }
+    const bool seen = is_known(one->optimizer);  // another one may write as it likes
+    const auto add = [&](const at::Tensor& tensor, const std::string& name) {
+      if (seen && watch.wrote_finite(tensor)) return;
+      results.push_back(tensor);
+      all_names.push_back(name);
+    };
+    for (std::size_t i = 0; i < one->held.size(); ++i) add(one->held[i], one->names[i]);
+    for (const at::Tensor& tensor : state_tensors(one->optimizer)) add(tensor, "the optimizer's state");
   }
   return guard::check_result(results, all_names);
 }

@@ -173,6 +173,8 @@ void Watch::learned(std::int64_t step, std::vector<Origin> origins, const std::v
 
 std::optional<double> Watch::pending_loss() { return state_->monitor.pending_loss(); }
 
+bool Watch::wrote_finite(const at::Tensor& tensor) const { return state_->monitor.wrote_finite(tensor); }
+
 void Watch::acted(const GuardAction& action) { state_->monitor.acted(action); }
 
 std::optional<GuardAction> Watch::measured(const ClipRecord& clip) {

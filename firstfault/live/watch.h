@@ -106,6 +106,9 @@ class Watch {
   void learned(std::int64_t step, std::vector<Origin> origins, const std::vector<Experiment>& experiments);
   /// The mean of what backward() was called on since the last step, where that is known.
   std::optional<double> pending_loss();
+  /// Known without looking, as every op of the optimizer's last step was seen: it wrote the tensor, which is finite.
+  /// false: not known.
+  bool wrote_finite(const at::Tensor& tensor) const;
   /// Writes down what a guard did, and gives it. `clip`: of each step whose gradients it measured; nullopt where they
   /// were left as they were. The step is the one that is being made.
   void acted(const GuardAction& action);

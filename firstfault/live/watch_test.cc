@@ -43,6 +43,31 @@ const Health* health_of(const Run& run, const StepRow& row, SiteRole role, const
   return nullptr;
 }
 
+TEST(Watch, KnowsWhatTheOptimizerWroteAndWhetherThatIsFinite) {
+  for (const bool ops : {true, false}) {
+    auto model = net();
+    torch::optim::SGD optimizer(model->parameters(), 1e-2);
+    WatchOptions options;
+    options.level = ops ? "ops" : "gradients";
+    Watch watch(*model, optimizer, options);
+    const auto frozen = torch::ones({3});
+    const auto step = [&] {
+      optimizer.zero_grad();
+      const auto loss = loss_of(model, torch::randn({16, 6}));
+      loss.backward();
+      watch.step(optimizer, loss);
+    };
+    step();
+    step();
+    for (const auto& parameter : model->parameters()) EXPECT_EQ(watch.wrote_finite(parameter), ops);
+    EXPECT_FALSE(watch.wrote_finite(frozen));
+    optimizer.param_groups()[0].options().set_lr(3e38);
+    step();
+    step();
+    for (const auto& parameter : model->parameters()) EXPECT_FALSE(watch.wrote_finite(parameter));
+  }
+}
+
 TEST(Watch, RecordsEachStepOfALibTorchOptimizer) {
   auto model = net();
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));

@@ -100,10 +100,18 @@ nb::tuple check_before(guard::StepCheck& self, const nb::list& parameters, std::
   return nb::make_tuple(nb::cast(std::move(answer.finding)), clip);
 }
 
-guard::Finding check_after(const nb::list& tensors, const std::vector<std::string>& names) {
+guard::Finding check_after(const nb::list& tensors, const std::vector<std::string>& names, const BoundWatch* watch) {
   const auto all = tensors_of(tensors);
   const nb::gil_scoped_release unlocked;
-  return guard::check_result(all, names);
+  if (!watch) return guard::check_result(all, names);
+  std::vector<at::Tensor> unknown;
+  std::vector<std::string> unknown_names;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (watch->observer->wrote_finite(all[i])) continue;
+    unknown.push_back(all[i]);
+    unknown_names.push_back(i < names.size() ? names[i] : std::string());
+  }
+  return guard::check_result(unknown, unknown_names);
 }
 
 void bind_state(nb::module_& m) {
@@ -230,7 +238,7 @@ void bind_guard(nb::module_& m) {
         return measure::eps_as_held(eps, parameter.scalar_type(), fused);
       },
       nb::arg("eps"), nb::arg("parameter"), nb::arg("fused"));
-  m.def("check_after", &check_after, nb::arg("tensors"), nb::arg("names"));
+  m.def("check_after", &check_after, nb::arg("tensors"), nb::arg("names"), nb::arg("watch") = nb::none());
   m.def("bits_of", [](const nb::list& tensors) { return guard::bits_of(tensors_of(tensors)); });
   m.def(
       "snapshot_to_drop",

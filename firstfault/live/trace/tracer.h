@@ -71,6 +71,8 @@ class Tracer final : public intercept::Listener {
   std::int32_t module_of(const intercept::Frame& frame) const { return module_at(place_of(frame)); }
   /// Part of the batch, as far as can be seen: no watched tensor, and no op since the model was entered wrote it.
   bool is_from_before_the_model(const at::Tensor& tensor);
+  /// The optimizer's last step wrote it, by ops that were seen, and all of it is finite.
+  bool wrote_finite(const at::Tensor& tensor);
   /// How many origins of steps that have ended are known; a step with harm may also replace some.
   std::size_t reported() const;
   std::vector<Origin> reported_from(std::size_t first);
@@ -244,8 +246,9 @@ class Tracer final : public intercept::Listener {
   };
   ReadOut read_out_;                          ///< the last bad value that the program took out as a number
   std::atomic<std::uint64_t> step_start_{0};  ///< record that began the step
-  std::uint64_t model_start_ = 0;             ///< record that read the batch
-  std::atomic<std::int32_t> nodes_end_{0};    ///< of graph_, readable without the mutex
+  std::atomic<std::uint64_t> optimizer_start_{0};
+  std::uint64_t model_start_ = 0;           ///< record that read the batch
+  std::atomic<std::int32_t> nodes_end_{0};  ///< of graph_, readable without the mutex
 };
 
 }  // namespace firstfault::trace

@@ -149,6 +149,7 @@ void Tracer::notice_optimizer(Frame& frame) {
 void Tracer::guess_optimizer() {
   if (guessed_optimizer_.exchange(true)) return;
   optimizer_open_.store(true, kRelaxed);
+  optimizer_start_.store(records_.load(kRelaxed), kRelaxed);
   if (unintended_ == 0) return;
   std::vector<SinkHit> known = std::exchange(hits_, {});
   check_gradients();
@@ -170,6 +171,7 @@ void Tracer::begin_optimizer() {
     if (!graph_.empty()) roll_graph();
   }
   optimizer_open_.store(true, kRelaxed);
+  optimizer_start_.store(records_.load(kRelaxed) + 1, kRelaxed);
   check_roots();
   if (unintended_ == 0 || amp_checked_) return;  // what GradScaler found, it skips: also inside a fused kernel
   check_gradients();
@@ -186,6 +188,14 @@ void Tracer::end_optimizer() {
     check_optimizer_state();
   }
   end_step();
+}
+
+bool Tracer::wrote_finite(const at::Tensor& tensor) {
+  const auto start = optimizer_start_.load(kRelaxed);
+  if (start == 0 || !may_hold_bad_values(tensor)) return false;
+  const std::lock_guard lock(intercept::observer_mutex());
+  const Slot* slot = slots_.find(tensor);
+  return slot && slot->state == 0 && slot->written >= start && slot->is_of(tensor);
 }
 
 // -1: finite, meant, or not inspected.
@@ -380,7 +390,7 @@ void Tracer::forget_values(std::int64_t step) {
   batch_void_ = paused_ = false;
   compiled_backward_ = ForwardOp{};
   read_out_ = {};
-  step_start_ = model_first_ = made_from_ = made_to_ = 0;
+  step_start_ = optimizer_start_ = model_first_ = made_from_ = made_to_ = 0;
   saw_compiled_ = false;
 }
 

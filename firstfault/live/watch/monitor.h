@@ -81,6 +81,8 @@ class Monitor final : public intercept::Listener {
   void learned(std::vector<Origin> origins, const std::vector<Experiment>& experiments);
   /// The mean of what backward() was called on in the open step, where that is known.
   std::optional<double> pending_loss();
+  /// See Tracer; false where not every op is seen.
+  bool wrote_finite(const at::Tensor& tensor);
   /// From here to end_aside() all is watched by a trace of its own, with the same names and places, and is no part of
   /// the run. Between steps, on the thread that trains; nobody else may observe. `died`: by an exception.
   void begin_aside();

@@ -95,6 +95,10 @@ std::optional<double> Monitor::pending_loss() {
   return sum / static_cast<double>(roots_.size());
 }
 
+bool Monitor::wrote_finite(const at::Tensor& tensor) {
+  return running() && options_.level == Level::ops && tracer_.wrote_finite(tensor);
+}
+
 struct Monitor::Aside {
   trace::Tracer tracer;
   bool was_running = false, was_observing = false;
