@@ -61,6 +61,11 @@ struct OriginEvidence {
   std::optional<RowEvidence> row;
   TensorRole role = TensorRole::none;  ///< set when no op made the value: which tensor had it already
   std::string role_name;               ///< that tensor's name, where it has one: "fc.weight"
+
+  /// A single number that the program wrote into a tensor: `x[11, 3] = nan`.
+  bool assigned() const {
+    return (role == TensorRole::batch || role == TensorRole::outside) && shape.empty() && op == "aten::copy_";
+  }
 };
 
 }  // namespace firstfault

@@ -61,7 +61,13 @@ std::string_view holder(const Origin& origin) {
   }
 }
 
+std::string headline_of_assigned(const Origin& origin) {
+  return fmt::format("{} was written into a tensor by the program ({}) in {}, {}{}.\n", kind(origin), moment(origin),
+                     printable(origin.op), module_text(origin), origin.stack.empty() ? "" : "," + place(origin));
+}
+
 std::string headline_of_tensor(const Origin& origin) {
+  if (origin.evidence.assigned()) return headline_of_assigned(origin);
   const std::string& name = origin.evidence.role_name.empty() ? origin.param : origin.evidence.role_name;
   std::string text = fmt::format("{} was already in {}", kind(origin), holder(origin));
   if (!name.empty()) text += fmt::format(" '{}'", printable(name));

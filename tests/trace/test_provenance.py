@@ -568,3 +568,17 @@ def test_a_gradient_that_the_engine_sums_to_shape_is_still_the_nodes(tracker):
         y.backward(torch.full((4,), 3e38))
     origin = only_culprit(tracker, x.grad)
     assert (origin.op, origin.forward_op) == ("MulBackward0", "aten::mul")
+
+
+def test_a_number_that_the_program_writes_into_its_batch_is_told_as_that(tracker):
+    model = nn.Linear(8, 1)
+    tracker.watch(model)
+    x = torch.randn(16, 8)
+    with tracker:
+        x[11, 3] = float("nan")
+        line = here(-1)
+        model(x).square().mean().backward()
+    (origin,) = faults(tracker)
+    assert (origin.op, origin.cause, origin.line) == ("aten::copy_", "data_nonfinite", line)
+    assert str(origin).startswith("NaN was written into a tensor by the program (op ")
+    assert "the program itself wrote NaN into a tensor" in str(origin)

@@ -59,6 +59,12 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
                    "keep such constants in float32, or below the largest float16."};
   }
   if (evidence.role == TensorRole::none && evidence.first == kNaN) return written_as_constant(evidence);
+  if (evidence.assigned()) {
+    return Verdict{"data_nonfinite",
+                   "the program itself wrote " + std::string(name_of(evidence.first)) + " into a tensor (" + evidence.op +
+                       " of a single number)",
+                   "keep such marks out of the arithmetic: write a number, and leave the elements out by a mask."};
+  }
   switch (evidence.role) {
     case TensorRole::parameter:
       return Verdict{"bad_init", sentence(evidence),
@@ -85,7 +91,9 @@ namespace list {
 extern const Mechanism bad_input;
 const Mechanism bad_input{
     .name = "bad_input",
-    .condition = "NaN or Inf already in the batch, a parameter, a buffer, a gradient, or a tensor from outside",
+    .condition =
+        "NaN or Inf already in the batch, a parameter, a buffer, a gradient, or a tensor from outside, or a number "
+        "that the program wrote into a tensor",
     .cause =
         "data_nonfinite (batch, buffer, gradient, outside); bad_init (parameter); mixed_precision (a float16 constant)",
     .reading =

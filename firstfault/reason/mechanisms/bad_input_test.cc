@@ -40,6 +40,16 @@ TEST(BadInput, ReaderMayBeAnInPlaceOpOrNotKnown) {
   EXPECT_FALSE(contains(ask(kName, held_by(TensorRole::batch, "x", ""))->because, "read it"));
 }
 
+TEST(BadInput, ANumberThatTheProgramWroteIsNotCalledPartOfTheBatch) {
+  auto evidence = held_by(TensorRole::batch, "", "aten::copy_");
+  evidence.shape = {};
+  evidence.index = {};
+  const auto verdict = ask(kName, evidence);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->cause, "data_nonfinite");
+  EXPECT_EQ(verdict->because, "the program itself wrote NaN into a tensor (aten::copy_ of a single number)");
+}
+
 TEST(BadInput, IsSilentWhereAnOpMadeTheValue) {
   EXPECT_FALSE(ask(kName, held_by(TensorRole::none, "")));
   EXPECT_FALSE(ask(kName, held_by(TensorRole::unwritten, "")));
