@@ -20,7 +20,7 @@ Condition ClipTrend::condition() const {
   if (steps_ < kWindow) return Condition::healthy;
   if (now > needed(kChronic, Condition::chronic)) return Condition::chronic;
   const double risen = std::max(kLeastRisen, kRising * early_);
-  return now >= needed(risen, Condition::rising) ? Condition::rising : Condition::healthy;
+  return !falling_ && now >= needed(risen, Condition::rising) ? Condition::rising : Condition::healthy;
 }
 
 double ClipTrend::part_of(const std::string& parameter) const {
@@ -30,7 +30,8 @@ double ClipTrend::part_of(const std::string& parameter) const {
 }
 
 std::string ClipTrend::dominant() const {
-  if (!dominant_.empty() && part_of(dominant_) >= kStays * kOneParameter) return dominant_;
+  const bool any = static_cast<double>(clips_) >= kStays * static_cast<double>(kLeastClips);
+  if (any && !dominant_.empty() && part_of(dominant_) >= kStays * kOneParameter) return dominant_;
   if (clips_ < kLeastClips) return "";
   const std::string* most = nullptr;  // where one has more than half of them, each other name takes one of its votes
   std::size_t votes = 0;
@@ -59,7 +60,9 @@ std::vector<ClipChange> ClipTrend::observe(const GuardAction& clip, bool clipped
   const auto turned = [&](const std::string& parameter, Condition from, Condition to, double value) {
     changes.push_back({parameter, {clip.step, -1, from, to, value, early_, kCounted}});
   };
-  const Condition now = condition();
+  Condition now = condition();
+  falling_ = (falling_ || (state_ == Condition::chronic && now != state_)) && share() >= kStays * kLeastRisen;
+  if (falling_ && now == Condition::rising) now = Condition::healthy;
   if (now != state_) turned("", std::exchange(state_, now), now, share());
   const std::string parameter = dominant();
   if (parameter == dominant_) return changes;

@@ -49,6 +49,7 @@ class ClipTrend {
   std::size_t steps_ = 0;
   double early_ = std::numeric_limits<double>::quiet_NaN();
   Condition state_ = Condition::healthy;
+  bool falling_ = false;  ///< it was chronic: what is left of it does not rise
   std::string dominant_;
 };
 

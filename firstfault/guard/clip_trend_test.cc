@@ -49,6 +49,11 @@ TEST(ClipTrend, AfterItHasEndedItCanBeginAgain) {
             (Changes{"99 : healthy > chronic", "374 : chronic > healthy", "850 : healthy > chronic"}));
 }
 
+TEST(ClipTrend, AShareThatFallsIsNotCalledRising) {
+  EXPECT_EQ(changes_of(900, [](int step) { return step < 300 || step >= 400 ? step % 20 == 0 : true; }),
+            (Changes{"315 : healthy > rising", "348 : rising > chronic", "478 : chronic > healthy"}));
+}
+
 TEST(ClipTrend, AShareAboutTheLimitIsSaidOnce) {
   const auto wavers = [](int step) { return step % 2 == 0 || step % 200 < 10; };  // 0.50 to 0.55
   EXPECT_EQ(changes_of(3000, wavers), Changes{"99 : healthy > chronic"});

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <typeinfo>
 
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -150,6 +151,12 @@ bool is_known(optim::Optimizer& optimizer) {
   return dynamic_cast<optim::SGD*>(&optimizer) || dynamic_cast<optim::Adam*>(&optimizer) ||
          dynamic_cast<optim::AdamW*>(&optimizer) || dynamic_cast<optim::RMSprop*>(&optimizer) ||
          dynamic_cast<optim::Adagrad*>(&optimizer) || dynamic_cast<optim::LBFGS*>(&optimizer);
+}
+
+bool writes_by_ops_only(optim::Optimizer& optimizer) {
+  const std::type_info& type = typeid(optimizer);
+  return type == typeid(optim::SGD) || type == typeid(optim::Adam) || type == typeid(optim::AdamW) ||
+         type == typeid(optim::RMSprop) || type == typeid(optim::Adagrad);
 }
 
 bool needs_closure(optim::Optimizer& optimizer) { return dynamic_cast<optim::LBFGS*>(&optimizer) != nullptr; }

@@ -38,6 +38,8 @@ class OptimizerCopy {
 
 /// Of SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS all is known.
 bool is_known(torch::optim::Optimizer& optimizer);
+/// It is one of them, and no subclass that may write as it likes.
+bool writes_by_ops_only(torch::optim::Optimizer& optimizer);
 /// It calls the closure itself, several times, and writes in between.
 bool needs_closure(torch::optim::Optimizer& optimizer);
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer);

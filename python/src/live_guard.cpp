@@ -249,6 +249,7 @@ void bind_guard(nb::module_& m) {
       },
       nb::arg("held"), nb::arg("now"), nb::arg("most_bytes"));
   m.attr("MOST_CLIPS") = guard::kMostClips;
+  m.attr("READ_ANYWAY") = guard::kReadAnyway;
   m.attr("MOST_ACTIONS") = record::kMaxActions;
 }
 

@@ -68,7 +68,8 @@ at::Tensor copied_into(at::Tensor memory, const at::Tensor& tensor) {
   const at::DisableRecordFunctionGuard unobserved;
   const at::NoGradGuard no_grad;
   if (copied_bytewise(tensor, memory)) return memory;
-  const bool fits = tensor.scalar_type() == memory.scalar_type() && tensor.sizes() == memory.sizes();
+  const bool fits = tensor.scalar_type() == memory.scalar_type() && tensor.sizes() == memory.sizes() &&
+                    tensor.device() == memory.device() && tensor.layout() == memory.layout();
   if (!fits) return unseen_copy(tensor);
   memory.copy_(tensor);
   return memory;

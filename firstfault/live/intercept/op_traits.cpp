@@ -24,11 +24,17 @@ bool is_composite(const c10::FunctionSchema& schema) {
   return handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
 
+bool is_number(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) return is_number(*optional->getElementType());
+  return type.kind() == c10::TypeKind::NumberType;
+}
+
 void read_arguments(OpTraits& traits, const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     traits.arguments.push_back(arguments[i].name());
     if (i >= 64) continue;
+    if (is_number(*arguments[i].type())) traits.numbers |= 1ull << i;
     const auto* alias = arguments[i].alias_info();
     if (!alias || !alias->isWrite()) continue;
     traits.written |= 1ull << i;
@@ -88,10 +94,11 @@ void read_name(OpTraits& traits, std::string_view base) {
   traits.scales = base == "mul";
   traits.lift = base == "lift_fresh";
   traits.fills = kFills.count(base);
-  traits.passes_inf = kPassesInf.count(base) || starts_with(base, "_scaled_dot_product");
+  const bool attention = starts_with(base, "_scaled_dot_product") && !base.ends_with("_backward");
+  traits.passes_inf = kPassesInf.count(base) || attention;
   traits.flips_inf = kFlipsInf.count(base);
   traits.mask_first = kMaskFirst.count(base);
-  traits.takes_mask = kTakesMask.count(base) || starts_with(base, "_scaled_dot_product");
+  traits.takes_mask = kTakesMask.count(base) || attention;
   traits.selects = kSelects.count(base);
   traits.keep_operand = traits.mutates && kKeepOperand.count(without_foreach(base));
   traits.pointwise = kPointwise.count(without_foreach(base));
@@ -106,8 +113,9 @@ void read_name(OpTraits& traits, std::string_view base) {
   traits.rescales = traits.mutates && without_foreach(base) == "mul";
   traits.amp_check = base == "_amp_foreach_non_finite_check_and_unscale";
   traits.amp_update = base == "_amp_update_scale";
+  traits.collective = starts_with(traits.name, "c10d::") || starts_with(traits.name, "_c10d_functional");
   if (base == "_ctc_loss") traits.auxiliary = 1u << 1;                       // log_alpha: -Inf by design
-  if (starts_with(base, "_scaled_dot_product")) traits.auxiliary = ~1u;      // logsumexp and RNG state
+  if (attention) traits.auxiliary = ~1u;                                     // logsumexp and RNG state
   if (kBatchNorm.count(base) && !traits.mutates) traits.unmarked = 0b11000;  // running_mean, running_var
 }
 

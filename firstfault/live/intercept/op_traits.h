@@ -85,7 +85,6 @@ enum class BoundRule : std::uint8_t {
   convolution,
   convolution_backward,
   attention,
-  attention_backward,
 };
 
 struct OpTraits {
@@ -123,10 +122,12 @@ struct OpTraits {
   bool rescales = false;    ///< multiplies in place, as clipping does with gradients
   bool amp_check = false;   ///< GradScaler's check for non-finite gradients
   bool amp_update = false;  ///< GradScaler's update, the end of a step
+  bool collective = false;  ///< writes into its arguments, and after it has returned
 
   std::uint64_t written = 0;    ///< bit i: argument i is written, by the schema
   std::uint64_t unmarked = 0;   ///< bit i: argument i is written though the schema does not say so
   std::uint64_t out = 0;        ///< bit i: argument i is an `out=`
+  std::uint64_t numbers = 0;    ///< bit i: argument i is a number of any type, also a bool
   std::uint32_t auxiliary = 0;  ///< bit i: output i holds Inf in healthy steps
 
   bool writes(int argument) const noexcept { return ((written | unmarked) >> argument) & 1; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
 
 namespace firstfault::trace {
 namespace {
@@ -19,12 +20,12 @@ struct Range {
   double least = -kInf;
 };
 
+constexpr double kSlack = 1e-3;
+constexpr double kMostIntermediate = 1e36;  ///< of what a kernel computes on the way
+
 Range within(double most) { return {most, -most}; }
 
-Range finished(Range range) {
-  constexpr double kSlack = 1e-3;
-  return {range.most * (1 + kSlack), range.least - kSlack * std::abs(range.least)};
-}
+Range finished(Range range) { return {range.most * (1 + kSlack), range.least - kSlack * std::abs(range.least)}; }
 
 /// An op's arguments, by place.
 class Arguments {
@@ -37,7 +38,9 @@ class Arguments {
       if (frame_.inputs[i].argument == place) return input(i);
     }
     const auto value = number(place);
-    return value ? Range{std::abs(*value), *value} : Range{};
+    if (!value) return {};
+    const double size = std::abs(*value), rounding = 1e-6 * size;  // to float32
+    return {size + rounding, *value - rounding};
   }
   double most(int place) const { return (*this)[place].most; }
   /// 0 where a tensor that need not be given is not.
@@ -62,7 +65,8 @@ class Arguments {
     Range range{0, kInf};
     for (std::size_t i = 0; i < frame_.inputs.size(); ++i) {
       const auto& input = frame_.inputs[i];
-      if (!input.floating || (input.written && frame_.traits->overwrites(input.argument))) continue;
+      if (input.written && frame_.traits->overwrites(input.argument)) continue;
+      if (!input.floating && chooses(frame_.traits->arguments[static_cast<std::size_t>(input.argument)])) continue;
       const Range one = this->input(i);
       range.most = std::max(range.most, one.most);
       range.least = std::min(range.least, one.least);
@@ -82,6 +86,11 @@ class Arguments {
   }
 
  private:
+  /// What an integer or boolean tensor is for, where it is no operand.
+  static bool chooses(std::string_view argument) {
+    return argument == "indices" || argument == "index" || argument == "mask" || argument == "condition";
+  }
+
   // What is larger is as good as unknown: a kernel may multiply two of them.
   Range input(std::size_t i) const {
     const Bounds& one = operands_[i];
@@ -104,7 +113,11 @@ Range scaled(Range range, double by) {
   return {range.most * std::abs(by), by == 0 ? 0 : least};
 }
 
-Range sum(Range a, Range b) { return {a.most + b.most, a.least + b.least}; }
+// What cancels leaves an error of the size of the operands.
+Range sum(Range a, Range b) {
+  const double error = kSlack * (std::abs(a.least) + std::abs(b.least));
+  return {a.most + b.most, a.least + b.least - error};
+}
 
 Range product(Range a, Range b) {
   const double most = a.most * b.most;
@@ -137,15 +150,16 @@ Range lerped(const Arguments& of) {
   return within(weight.least >= 0 && weight.most <= 1 ? std::max(a, b) : a + weight.most * (a + b));
 }
 
-double with_bias(const Arguments& of) {  // addmm, baddbmm: self, mat1, mat2, beta, alpha
+double with_bias(const Frame& frame, const Arguments& of) {  // addmm, baddbmm: self, mat1, mat2, beta, alpha
   const double n = size(of.tensor(1), -1);
   const double beta = std::abs(of.number_or(3, 1)), alpha = std::abs(of.number_or(4, 1));
+  const bool fits = n * of.most(1) * of.most(2) <= kMostIntermediate && frame.traits->arguments[3] == "beta";
+  if (!fits) return kInf;
   const double bias = beta == 0 ? 0 : beta * of.most(0);
   return bias + alpha * n * of.most(1) * of.most(2);
 }
 
 constexpr double kUsualEps = 1e-12;
-constexpr double kMostIntermediate = 1e36;  ///< of what a kernel computes on the way
 
 struct Normalised {
   double most;     ///< of (x - mean) / sqrt(var + eps): sqrt(n) if there were no rounding
@@ -153,7 +167,7 @@ struct Normalised {
 };
 
 Normalised normalised(double most, double n, double eps) {
-  const bool squares_fit = n * most * most <= kMostIntermediate;
+  const bool squares_fit = n >= 1 && n * most * most <= kMostIntermediate;
   if (!(eps >= kUsualEps) || !squares_fit) return {kInf, kInf};
   const double inverse = 1 / std::sqrt(eps);
   constexpr double kCancelled = 1e-5;  // of the values, where the variance is rounded away
@@ -182,6 +196,7 @@ ResultBounds list(std::initializer_list<Range> ranges) {
 
 // (input, normalized_shape, weight, bias, eps) -> (output, mean, rstd)
 ResultBounds layer_norm(const Frame& frame, const Arguments& of) {
+  if (!(elements(of.tensor(0)) > 0)) return {};
   const double most = of.most(0);
   const auto [unit, inverse] = normalised(most, normalised_elements(frame, 1), of.number_or(4, 0));
   const double weight = of.tensor(2) ? of.most(2) : 1;
@@ -218,18 +233,10 @@ ResultBounds convolution_backward(const Arguments& of) {
 
 // (query, key, value, …) -> (output, logsumexp)
 ResultBounds attention(const Arguments& of) {
-  const double scores = size(of.tensor(0), -1) * of.most(0) * of.most(1) * std::abs(of.number_or(6, 1));
-  if (!(scores <= kMostBound) || of.tensor(5) != nullptr) return {};
+  const double products = size(of.tensor(0), -1) * of.most(0) * of.most(1);
+  const double scores = products * std::abs(of.number_or(6, 1));
+  if (!(products <= kMostIntermediate) || !(scores <= kMostBound) || of.tensor(5) != nullptr) return {};
   return list({within(of.most(2)), within(scores + 64)});
-}
-
-// (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale) -> gradients
-ResultBounds attention_backward(const Arguments& of) {
-  if (of.tensor(8) != nullptr) return {};
-  const double width = size(of.tensor(1), -1), queries = size(of.tensor(1), -2), keys = size(of.tensor(2), -2);
-  const double scores = std::abs(of.number_or(9, 1)) * width * of.most(0) * (of.most(3) + of.most(4));
-  return list(
-      {within(keys * scores * of.most(2)), within(queries * scores * of.most(1)), within(queries * of.most(0))});
 }
 
 double row(const at::Tensor* tensor, std::optional<double> dim) {
@@ -250,7 +257,7 @@ ResultBounds bounds_of(const Frame& frame, c10::ArrayRef<Bounds> operands, c10::
       return list({{moved.most, std::min(moved.least, 0.0)}});
     }
     case BoundRule::chosen: return list({of.all(true)});
-    case BoundRule::first: return list({within(of.most(0))});
+    case BoundRule::first: return elements(of.tensor(0)) > 0 ? list({within(of.most(0))}) : ResultBounds();
     case BoundRule::magnitude: return list({{of.most(0), 0}});
     case BoundRule::relu: return list({{of.most(0), std::max(0.0, of[0].least)}});
     case BoundRule::tanh: return list({of.most(0) < kInf ? within(1) : Range{}});
@@ -270,8 +277,14 @@ ResultBounds bounds_of(const Frame& frame, c10::ArrayRef<Bounds> operands, c10::
       const Range exact = quotient(of[0], of[1]);
       return list({rounds ? within(exact.most + 1) : exact});
     }
-    case BoundRule::addcmul: return list({sum(of[0], scaled(product(of, 1, 2), of.number_or(3, 1)))});
-    case BoundRule::addcdiv: return list({sum(of[0], scaled(quotient(of[1], of[2]), of.number_or(3, 1)))});
+    case BoundRule::addcmul:
+    case BoundRule::addcdiv: {
+      const double by = of.number_or(3, 1);
+      const bool fits = std::abs(by) * of.most(1) <= kMostIntermediate;
+      const bool multiplies = frame.traits->bound == BoundRule::addcmul;
+      const Range added = multiplies ? product(of, 1, 2) : quotient(of[1], of[2]);
+      return fits ? list({sum(of[0], scaled(added, by))}) : ResultBounds();
+    }
     case BoundRule::lerp: return list({lerped(of)});
     case BoundRule::square_root: {
       const Range self = of[0];
@@ -282,7 +295,7 @@ ResultBounds bounds_of(const Frame& frame, c10::ArrayRef<Bounds> operands, c10::
       return of.number(1) == 2 ? list({{self.most * self.most, 0}}) : ResultBounds();
     }
     case BoundRule::matrix_product: return list({narrow(size(of.tensor(0), -1) * of.most(0) * of.most(1))});
-    case BoundRule::product_with_bias: return list({narrow(with_bias(of))});
+    case BoundRule::product_with_bias: return list({narrow(with_bias(frame, of))});
     case BoundRule::total:
       return list({within(of.most(0) * elements(of.tensor(0)) / std::max(1.0, elements(results[0])))});
     case BoundRule::log_softmax: return list({within(2 * of.most(0) + std::log(elements(of.tensor(0))))});
@@ -300,7 +313,6 @@ ResultBounds bounds_of(const Frame& frame, c10::ArrayRef<Bounds> operands, c10::
     case BoundRule::convolution: return list({convolution(of)});
     case BoundRule::convolution_backward: return convolution_backward(of);
     case BoundRule::attention: return attention(of);
-    case BoundRule::attention_backward: return attention_backward(of);
   }
   return {};
 }

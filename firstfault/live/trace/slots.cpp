@@ -58,6 +58,15 @@ void SlotTable::pin(Slot& slot, const at::Tensor& tensor) {
 
 void SlotTable::unpin(Slot& slot) { slot.pin = {}; }
 
+void SlotTable::forget_finite() {
+  for (Slot& slot : slots_) {
+    if (!slot.storage || (slot.state & (static_cast<unsigned>(kAnyBad) | static_cast<unsigned>(kUnwritten)))) continue;
+    slot.state = kPartial;
+    slot.written = 0;
+    bounds(slot) = {};
+  }
+}
+
 void SlotTable::sweep(std::uint64_t now) {
   const auto lives = [now](const Slot& slot) {
     if (!slot.storage) return false;

@@ -58,6 +58,9 @@ class SlotTable {
   void pin(Slot& slot, const at::Tensor& tensor);
   static void unpin(Slot& slot);
 
+  /// Finite ones have to be looked at again.
+  void forget_finite();
+
   std::size_t size() const noexcept { return used_; }
 
   template <class Visit>

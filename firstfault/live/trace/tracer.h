@@ -73,6 +73,8 @@ class Tracer final : public intercept::Listener {
   bool is_from_before_the_model(const at::Tensor& tensor);
   /// The optimizer's last step wrote it, by ops that were seen, and all of it is finite.
   bool wrote_finite(const at::Tensor& tensor);
+  /// What is finite is not known to be any longer: memory was written where no op shows it.
+  void forget_finite();
   /// How many origins of steps that have ended are known; a step with harm may also replace some.
   std::size_t reported() const;
   std::vector<Origin> reported_from(std::size_t first);
@@ -132,6 +134,8 @@ class Tracer final : public intercept::Listener {
   void settle(Frame& frame, Output& output, intercept::PlaceId exact);
   void write_slot(Frame& frame, const Output& output, intercept::PlaceId exact);
   void forget_written(const Frame& frame, const at::RecordFunction& record);
+  void forget_unmarked(const Frame& frame);
+  void forget_storage(const at::Tensor& tensor);
   void note_read_out(const Frame& frame);
   void note_absorbed(const Frame& frame, const Outputs& outputs);
   ForwardOp* remember_forward(Frame& frame, const at::RecordFunction& record);
@@ -142,6 +146,10 @@ class Tracer final : public intercept::Listener {
   Bounds bounds_of_input(const Input& input, const at::Tensor& result);
   Bounds look_at_parameter(const at::Tensor& tensor);
   bool surely_finite(const Frame& frame, const Outputs& outputs);
+  /// By buffers of compiled regions, or by other processes.
+  bool writes_are_unseen() const {
+    return saw_compiled_.load(std::memory_order_relaxed) || unseen_writes_.load(std::memory_order_relaxed);
+  }
 
   // tracer_batch.cpp: the batch axis
   void read_batch_size(const Frame& frame);
@@ -212,8 +220,9 @@ class Tracer final : public intercept::Listener {
   std::vector<SinkHit> guessed_hits_;  ///< of what may be an optimizer
   std::vector<std::int32_t> roots_;
   std::atomic<bool> saw_compiled_{false};
-  ForwardOp compiled_forward_;   ///< the compiled region that is running; scratch
-  ForwardOp compiled_backward_;  ///< that of the last compiled region to run backward; `bad_step` says when
+  std::atomic<bool> unseen_writes_{false};  ///< a collective has run
+  ForwardOp compiled_forward_;              ///< the compiled region that is running; scratch
+  ForwardOp compiled_backward_;             ///< that of the last compiled region to run backward; `bad_step` says when
   std::map<std::string, std::int64_t> uninspected_;
   std::vector<Reported> reported_;
   std::int64_t dropped_origins_ = 0;

@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include <c10/core/CPUAllocator.h>
+
 #include "firstfault/live/measure/scan.h"
 #include "firstfault/live/trace/tracer.h"
 
@@ -38,6 +40,12 @@ inline bool may_hold_bad_values(const at::Tensor& tensor) {
 
 inline bool covers_storage(const at::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * tensor.itemsize() >= tensor.storage().nbytes();
+}
+
+/// By LibTorch's own allocator. What is wrapped (from_numpy) may be written, and wrapped anew, by anybody.
+inline bool owns_memory(const at::Tensor& tensor) {
+  static const auto deleter = c10::GetCPUAllocator()->raw_deleter();
+  return tensor.storage().data_ptr().get_deleter() == deleter;
 }
 
 inline std::uintptr_t identity_of(const at::Tensor& tensor) {

@@ -38,7 +38,7 @@ Bounds bounds_of_number(const Input& input) {
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   const double value =
       input.floating ? measure::value_at(input.tensor, 0) : measure::integer_at(input.tensor, 0).value_or(kUnknown);
-  if (!std::isfinite(value)) return {};
+  if (!std::isfinite(value) || input.tensor.is_complex()) return {};
   const auto rounded = static_cast<float>(value);
   return {std::nextafter(std::abs(rounded), std::numeric_limits<float>::infinity()), rounded};
 }
@@ -86,15 +86,16 @@ void Tracer::find_bounds(const Frame& frame, Outputs& outputs) {
   if (op.bound == intercept::BoundRule::none || op.delegates || frame.transparent || outputs.empty()) return;
   const auto large = [](const Output& output) { return output.tensor().numel() > kSmall; };
   if (frame.number % kLookAtOneOf == 0 || std::none_of(outputs.begin(), outputs.end(), large)) return;
-  if (saw_compiled_.load(std::memory_order_relaxed)) return;  // whose buffers no op is seen to write
+  if (writes_are_unseen()) return;
   c10::SmallVector<const at::Tensor*, 3> results;
   for (const Output& output : outputs) {
-    if (output.values.defined() || output.tensor().scalar_type() != at::kFloat) return;
-    results.push_back(&output.tensor());
+    const at::Tensor& tensor = output.tensor();
+    if (output.values.defined() || tensor.scalar_type() != at::kFloat || tensor.is_neg()) return;
+    results.push_back(&tensor);
   }
   c10::SmallVector<Bounds, 6> operands;
   for (const Input& input : frame.inputs) {
-    const bool gone = input.tensor.numel() == 1 && writes_into(frame, input.tensor);
+    const bool gone = !input.written && writes_into(frame, input.tensor);
     operands.push_back(gone ? Bounds() : bounds_of_input(input, *results.front()));
   }
   const ResultBounds bounds = bounds_of(frame, operands, results);
@@ -117,7 +118,8 @@ Bounds Tracer::bounds_of_input(const Input& input, const at::Tensor& result) {
       const KnownBounds& known = slots_.bounds(*slot);
       const bool fresh = known.at >= step_start_.load(std::memory_order_relaxed) ||
                          (input.written && optimizer_open_.load(std::memory_order_relaxed));
-      if (fresh && known.at > 0 && known.at >= slot->written && slot->is_of(tensor)) return known.bounds;
+      const bool valid = known.at > 0 && known.at >= slot->written && slot->is_of(tensor);
+      if (fresh && valid && owns_memory(tensor)) return known.bounds;
     }
   }
   const bool worth_it = !input.written && tensor.numel() <= 2 * result.numel();
@@ -126,7 +128,7 @@ Bounds Tracer::bounds_of_input(const Input& input, const at::Tensor& result) {
 
 // Once in a step: numpy may have written it since the step before.
 Bounds Tracer::look_at_parameter(const at::Tensor& tensor) {
-  if (!covers_storage(tensor)) return {};
+  if (!covers_storage(tensor) || !tensor.is_non_overlapping_and_dense()) return {};
   const Bounds bounds = as_bounds(measure::look(tensor));
   if (!bounds.known()) return {};
   const std::lock_guard lock(intercept::observer_mutex());
@@ -144,7 +146,7 @@ bool Tracer::surely_finite(const Frame& frame, const Outputs& outputs) {
   const std::lock_guard lock(intercept::observer_mutex());
   bool scaled = !op.scales;
   const auto start = step_start_.load(std::memory_order_relaxed);
-  if (saw_compiled_.load(std::memory_order_relaxed)) return false;  // whose buffers no op is seen to write
+  if (writes_are_unseen()) return false;
   for (const Input& input : frame.inputs) {
     if (!input.tensor.is_cpu()) return false;
     if (!input.floating && !input.written && output.itemsize() <= 2) return false;  // a cast of integers may overflow
@@ -158,7 +160,7 @@ bool Tracer::surely_finite(const Frame& frame, const Outputs& outputs) {
       }
       const Slot* slot = slots_.find(input.tensor);
       const bool known = slot && slot->state == 0 && slot->written > 0 && slot->written >= start;
-      if (!known || !slot->is_of(input.tensor)) return false;
+      if (!known || !slot->is_of(input.tensor) || !owns_memory(input.tensor)) return false;
     }
     const bool narrows = input.floating && input.tensor.scalar_type() != output.scalar_type() &&
                          input.tensor.itemsize() >= output.itemsize();

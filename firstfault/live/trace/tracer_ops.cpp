@@ -151,6 +151,7 @@ void Tracer::on_op_start(Frame& frame, const at::RecordFunction& record) {
     if (backward_done_.load(std::memory_order_relaxed)) notice_optimizer(frame);
     if (!watching_.load(std::memory_order_relaxed)) remember_leaves(frame);
   }
+  if (frame.traits->collective) unseen_writes_.store(true, std::memory_order_relaxed);
   if (!frame.observed) return;
   for (Input& input : frame.inputs) {
     if (input.written && input.floating) look_before(frame, input);
@@ -189,6 +190,8 @@ void Tracer::read_inputs(Frame& frame, const at::RecordFunction& record) {
       frame.scalars.push_back({argument, false, value.toDouble()});
     } else if (value.isInt()) {
       frame.scalars.push_back({argument, true, static_cast<double>(value.toInt())});
+    } else if (value.isBool() && ((op.numbers >> argument) & 1)) {
+      frame.scalars.push_back({argument, true, value.toBool() ? 1.0 : 0.0});
     } else if (value.isList()) {
       std::int16_t item = 0;
       for (const c10::IValue& element : value.toListRef()) {
@@ -210,8 +213,8 @@ void Tracer::look_before(Frame& frame, Input& input) {
     if (Slot* slot = slots_.find(input.tensor)) {
       slot->touched = frame.number;
       // What an earlier step left there may have been written since by numpy; not where the optimizer goes on.
-      const bool fresh = optimizer_open_.load(std::memory_order_relaxed) ||
-                         slot->written >= step_start_.load(std::memory_order_relaxed);
+      const bool fresh = owns_memory(input.tensor) && (optimizer_open_.load(std::memory_order_relaxed) ||
+                                                       slot->written >= step_start_.load(std::memory_order_relaxed));
       known = (slot->state & kAnyBad) || (fresh && slot->is_of(input.tensor) && !(slot->state & kPartial));
       unwritten = known && (slot->state & kUnwritten);
       input.before = known ? slot->state : 0;

@@ -91,9 +91,29 @@ void Tracer::forget_written(const Frame& frame, const at::RecordFunction& record
   }
 }
 
+// Ops that are not PyTorch's own need not say what they write; and what writes integers may write those of a float.
+void Tracer::forget_unmarked(const Frame& frame) {
+  for (const Input& input : frame.inputs) {
+    const bool unmarked = frame.traits->foreign ? input.floating && !input.written : input.written && !input.floating;
+    if (!unmarked || !input.tensor.has_storage()) continue;
+    forget_storage(input.tensor);
+  }
+}
+
+void Tracer::forget_storage(const at::Tensor& tensor) {
+  Slot* slot = slots_.find(tensor.storage().unsafeGetStorageImpl());
+  if (!slot || slot->state != 0) return;
+  slot->state = kPartial;
+  slots_.bounds(*slot) = {};
+}
+
 void Tracer::end_alloc(const Frame& frame, const at::RecordFunction& record) {
   for (const auto& value : intercept::results_of(*frame.traits, record)) {
-    if (!value.isTensor() || !may_hold_bad_values(value.toTensor())) continue;
+    if (!value.isTensor()) continue;
+    if (!may_hold_bad_values(value.toTensor())) {  // where a float had been
+      if (value.toTensor().defined() && value.toTensor().has_storage()) forget_storage(value.toTensor());
+      continue;
+    }
     const auto now = records_.load(std::memory_order_relaxed);
     Slot& slot = slots_.insert(value.toTensor(), now);
     SlotTable::unpin(slot);
@@ -200,6 +220,7 @@ void Tracer::end_compute(Frame& frame, const at::RecordFunction& record) {
   const std::lock_guard lock(intercept::observer_mutex());
   ForwardOp* forward = op.composite ? nullptr : remember_forward(frame, record);
   const auto made = settle_all(frame, outputs, exact);
+  forget_unmarked(frame);
   if (forward && made >= 0) {
     forward->bad_node = made;
     forward->bad_step = step_;

@@ -198,6 +198,11 @@ bool Tracer::wrote_finite(const at::Tensor& tensor) {
   return slot && slot->state == 0 && slot->written >= start && slot->is_of(tensor);
 }
 
+void Tracer::forget_finite() {
+  const std::lock_guard lock(intercept::observer_mutex());
+  slots_.forget_finite();
+}
+
 // -1: finite, meant, or not inspected.
 std::int32_t Tracer::node_in_sink(const at::Tensor& whole, bool may_be_mask) {
   const at::Tensor values = measure::explicit_values(whole);

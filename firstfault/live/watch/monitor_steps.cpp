@@ -338,9 +338,13 @@ void Monitor::record_row(StepRow row) {
   row.sites.resize(sites_.all().size());
   const auto step = row.step;
   recorder_.step(std::move(row));
+  record_clip_changes(step);
+}
+
+void Monitor::record_clip_changes(std::int64_t until) {
   std::erase_if(clip_changes_, [&](const Transition& change) {
-    if (change.step <= step) recorder_.transition(change);
-    return change.step <= step;
+    if (change.step <= until) recorder_.transition(change);
+    return change.step <= until;
   });
 }
 
@@ -377,6 +381,8 @@ void Monitor::close(RunState state) {
     const std::lock_guard lock(mutex_);
     finish_row();
     flush_waiting();
+    recorder_.sites(sites_.all());
+    record_clip_changes(step_);
     for (const auto& warning : traced.warnings) recorder_.warning(warning);
     recorder_.counts(traced.ops, traced.uninspected);
     recorder_.close(state);

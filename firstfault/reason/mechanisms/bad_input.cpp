@@ -61,8 +61,8 @@ std::optional<Verdict> judge(const OriginEvidence& evidence) {
   if (evidence.role == TensorRole::none && evidence.first == kNaN) return written_as_constant(evidence);
   if (evidence.assigned()) {
     return Verdict{"data_nonfinite",
-                   "the program itself wrote " + std::string(name_of(evidence.first)) + " into a tensor (" + evidence.op +
-                       " of a single number)",
+                   "the program itself wrote " + std::string(name_of(evidence.first)) + " into a tensor (" +
+                       evidence.op + " of a single number)",
                    "keep such marks out of the arithmetic: write a number, and leave the elements out by a mask."};
   }
   switch (evidence.role) {
