@@ -117,6 +117,19 @@ def test_a_result_that_may_not_be_finite_is_looked_at(program, shift, tracker):
     assert tracker.diagnose(result).culprits
 
 
+def test_what_a_collective_may_still_write_is_looked_at(tracker, tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'ranks'}", rank=0, world_size=1)
+    try:
+        with tracker:
+            x = ordinary() * 1
+            torch.distributed.all_reduce(x)
+            x.numpy()[5] = np.nan  # as the other ranks' part that comes in later
+            result = x * 2
+    finally:
+        torch.distributed.destroy_process_group()
+    assert tracker.diagnose(result).culprits
+
+
 def test_what_is_finite_has_no_origin(tracker):
     model = torch.nn.Sequential(
         torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8)
