@@ -1,6 +1,7 @@
 // Every kernel on every instruction set of this CPU, with a bad value at each position.
 #include "firstfault/live/measure/kernels.h"
 
+#include <algorithm>
 #include <array>
 #include <cfenv>
 #include <random>
@@ -179,6 +180,44 @@ TEST_P(Kernels, ranges_match_a_plain_loop) {
       EXPECT_EQ(actual.zeros, expected.zeros) << n;
     }
   });
+}
+
+TEST_P(Kernels, the_largest_magnitude_and_signs_match_a_plain_loop) {
+  std::mt19937 random(3);
+  std::vector<std::uint32_t> memory(5000);
+  for (const std::size_t n : {0u, 1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 300u, 4095u, 4096u, 4097u, 4900u}) {
+    for (const std::uint32_t signs : {0u, 1u}) {
+      for (auto& word : memory) {
+        word = random() % 0x7F80'0000u | (signs && random() % 1000 == 0 ? 0x8000'0000u : 0u);
+      }
+      const auto* words = reinterpret_cast<const std::byte*>(memory.data()) + 4 * (random() % 64);
+      Magnitude<Fp32> plain, found;
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto word = word_at<Fp32>(words, i);
+        plain.largest = std::max(plain.largest, word & 0x7FFF'FFFFu);
+        plain.signs = plain.signs || word >> 31 != 0;
+      }
+      dispatched::magnitude(words, n, found);
+      EXPECT_EQ(found.largest, plain.largest) << n;
+      EXPECT_EQ(found.signs, plain.signs) << n;
+      EXPECT_TRUE(found.finite());
+    }
+  }
+}
+
+TEST_P(Kernels, a_magnitude_is_not_finite_wherever_a_bad_value_is) {
+  for (const std::size_t n : {1u, 17u, 64u, 100u, 4100u}) {
+    std::vector<std::uint32_t> words(n, 0x3F80'0000u);
+    for (std::size_t i = 0; i<n; i += n> 1000 ? 37 : 1) {
+      for (const std::uint32_t bad : {0x7F80'0000u, 0xFF80'0000u, 0x7FC0'0000u, 0xFFC0'0000u, 0x7F80'0001u}) {
+        words[i] = bad;
+        Magnitude<Fp32> found;
+        dispatched::magnitude(words.data(), n, found);
+        EXPECT_FALSE(found.finite()) << "at " << i << " of " << n;
+        words[i] = 0x3F80'0000u;
+      }
+    }
+  }
 }
 
 TEST_P(Kernels, zeros_of_a_whole_chunk_are_all_counted) {

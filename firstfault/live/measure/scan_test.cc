@@ -335,6 +335,25 @@ void expect_range_right(const at::Tensor& tensor) {
   EXPECT_EQ(range.max, finite.max().item<double>());
 }
 
+void expect_sizes_right(const at::Tensor& tensor) {
+  const Looked looked = look(tensor);
+  EXPECT_EQ(looked.bits, scan(tensor));
+  if (std::isinf(looked.largest)) return;
+  const at::Tensor wide = tensor.to(at::kDouble);
+  EXPECT_EQ(looked.largest, wide.abs().max().item<double>());
+  if (!looked.signs) EXPECT_GE(wide.min().item<double>(), 0);
+}
+
+TEST(Look, knows_the_sizes_of_dense_float32_tensors_only) {
+  const at::Tensor dense = at::tensor({0.5F, -3.0F, 2.0F}), positive = at::tensor({0.5F, 3.0F});
+  EXPECT_EQ(look(dense).largest, 3);
+  EXPECT_TRUE(look(dense).signs);
+  EXPECT_FALSE(look(positive).signs);
+  EXPECT_TRUE(std::isinf(look(dense.to(at::kDouble)).largest));
+  EXPECT_TRUE(std::isinf(look(at::ones({8, 8}).slice(1, 0, 3)).largest));
+  EXPECT_TRUE(std::isinf(look(at::tensor({1.0F, NAN})).largest));
+}
+
 TEST(ScanProperty, random_views_agree_with_isfinite) {
   std::mt19937 random(3);
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kComplexFloat}) {
@@ -342,6 +361,7 @@ TEST(ScanProperty, random_views_agree_with_isfinite) {
       const at::Tensor tensor = random_view(random, type);
       EXPECT_EQ(scan(tensor) == kFinite, at::isfinite(tensor).all().item<bool>());
       expect_scanned_right(tensor);
+      expect_sizes_right(tensor);
       if (!tensor.is_complex()) expect_range_right(tensor);
     }
   }
