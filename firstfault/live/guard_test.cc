@@ -611,6 +611,30 @@ TEST(OptimizerCopy, TakenAnewItHasTheNewValuesInTheMemoryThatItHad) {
   }
 }
 
+TEST(Guard, WhatASubclassOfAnOptimizerWritesBesideItsOpsIsReadInEveryStep) {
+  struct Own : torch::optim::SGD {
+    using SGD::SGD;
+    bool breaks = false;
+    torch::Tensor step(LossClosure closure) override {
+      auto loss = SGD::step(std::move(closure));
+      if (breaks) param_groups()[0].params()[0].data_ptr<float>()[0] = std::nanf("");
+      return loss;
+    }
+  };
+  auto program = Program::with();
+  auto owned = std::make_unique<Own>(program.net->parameters(), torch::optim::SGDOptions(0.1));
+  Own& own = *owned;
+  program.optimizer = std::move(owned);
+  Guard guard(*program.net, own, {.on_fault = OnFault::skip, .undo_step = true, .experiments = false});
+  for (int i = 0; i < 3; ++i) guard.step(batch_of(i), program);
+  const auto before = program.parameter_bits();
+  own.breaks = true;
+  guard.step(batch_of(3), program);
+  EXPECT_EQ(program.parameter_bits(), before);
+  ASSERT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard.actions()[0].fault, "result");
+}
+
 TEST(Guard, RefusesToRollBackAnOptimizerWhoseStateItDoesNotKnow) {
   struct Own : torch::optim::Optimizer {
     explicit Own(std::vector<torch::Tensor> parameters)
