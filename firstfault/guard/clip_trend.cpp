@@ -20,7 +20,7 @@ Condition ClipTrend::condition() const {
   if (steps_ < kWindow) return Condition::healthy;
   if (now > needed(kChronic, Condition::chronic)) return Condition::chronic;
   const double risen = std::max(kLeastRisen, kRising * early_);
-  return !falling_ && now >= needed(risen, Condition::rising) ? Condition::rising : Condition::healthy;
+  return now >= needed(risen, Condition::rising) ? Condition::rising : Condition::healthy;
 }
 
 double ClipTrend::part_of(const std::string& parameter) const {

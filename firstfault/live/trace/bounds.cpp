@@ -166,12 +166,16 @@ struct Normalised {
   double inverse;  ///< of 1 / sqrt(var + eps)
 };
 
+double most_normalised(double most, double n, double inverse) {
+  constexpr double kCancelled = 1e-5;  // of the values, where the variance is rounded away
+  return 4 * std::sqrt(n) + kCancelled * most * inverse;
+}
+
 Normalised normalised(double most, double n, double eps) {
   const bool squares_fit = n >= 1 && n * most * most <= kMostIntermediate;
   if (!(eps >= kUsualEps) || !squares_fit) return {kInf, kInf};
   const double inverse = 1 / std::sqrt(eps);
-  constexpr double kCancelled = 1e-5;  // of the values, where the variance is rounded away
-  return {4 * std::sqrt(n) + kCancelled * most * inverse, inverse};
+  return {most_normalised(most, n, inverse), inverse};
 }
 
 double normalised_elements(const Frame& frame, int place) {
@@ -208,7 +212,7 @@ ResultBounds layer_norm_backward(const Frame& frame, const Arguments& of) {
   const double n = normalised_elements(frame, 2);
   const double rows = elements(of.tensor(1)) / n;
   const double weighted = of.most(0) * (of.tensor(5) ? of.most(5) : 1);
-  const double unit = 4 * std::sqrt(n) + of.most(1) * of.most(4) * 1e-5;
+  const double unit = most_normalised(of.most(1), n, of.most(4));
   // It multiplies sums of gradient times input by the third power of 1 / deviation.
   if (!(n * weighted * of.most(1) * std::pow(of.most(4), 3) <= kMostIntermediate)) return {};
   return list({within(of.most(4) * weighted * (2 + unit * unit / std::sqrt(n))), within(rows * of.most(0) * unit),
