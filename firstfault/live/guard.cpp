@@ -47,6 +47,7 @@ void Guard::State::apply(GuardFault& fault) {
   const guard::Situation situation{fault.written, program.copy() != nullptr, back != nullptr,
                                    back ? step - back->step : 0};
   const guard::Measure measure = policy.faulty(situation);
+  for (GuardedOptimizer& one : optimizers) one.check.forget();
   GuardAction done;
   done.step = fault.step;
   done.kind = kind_of(measure.action);

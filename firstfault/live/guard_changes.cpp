@@ -61,7 +61,7 @@ std::optional<guard::OwnChange> Guard::State::in_float32(const Run& recorded) {
   own.change.begin = [this, wide, own_tensors] {
     auto tensors = own_tensors;
     for (const GuardedOptimizer& one : optimizers) {
-      for (const at::Tensor& tensor : state_tensors(one.optimizer)) tensors.push_back(tensor);
+      for (const StateTensor& state : state_tensors(one.optimizer)) tensors.push_back(state.tensor);
     }
     wide->begin(tensors);
   };

@@ -157,6 +157,7 @@ struct Guard::State {
   bool said_inexact = false;
   std::vector<GuardAction> actions;
   std::int64_t clips = 0, step = 0;
+  bool shares_parameters = false;  ///< two optimizers write the same one
   OnReplay on_replay;
 
   // Of the step that is being made.
@@ -174,7 +175,7 @@ struct Guard::State {
   void make_with_closure(const guard::BatchTensors& batch, at::Tensor& loss, GuardFault& fault);
   void refuse(const at::Tensor& loss);
   void write(const at::Tensor& loss);
-  guard::Finding look_at_result();
+  guard::Finding look_at_result(GuardedOptimizer& one, bool all);
   guard::StepCheck::Answer look(GuardedOptimizer& one, const at::Tensor& loss);
   bool left_to_scaler(const guard::StepCheck::Answer& answer) const;
   void note_clip(const guard::StepCheck::Answer& answer);

@@ -22,13 +22,15 @@ void GuardedProgram::begin(const StepCall& call, Guard::Optimizers steps) {
   call_ = &call;
   steps_ = std::move(steps);
   has_copy_ = false;
-  training_.clear();
-  for (const auto& module : model_.modules()) training_.emplace_back(module.get(), module->is_training());
+  training_.assign(1, {&model_, model_.is_training()});  // it may lie on the stack, where modules() cannot give it
+  for (const auto& module : model_.modules(/*include_self=*/false)) {
+    training_.emplace_back(module.get(), module->is_training());
+  }
   if (options_.save) own_before_ = options_.save();
   if (options_.scaler && options_.scaler->enabled()) scale_before_ = options_.scaler->state();
-  if (options_.undo_step || calls_closure(steps_)) {
+  if (calls_closure(steps_)) {
     make_copy();
-  } else if (!calls_closure(optimizers_)) {
+  } else if (!options_.undo_step && !calls_closure(optimizers_)) {
     copy_.reset();  // one faulty step's memory is not kept
   }
 }

@@ -56,7 +56,10 @@ Guard::State::State(torch::nn::Module& module, const Optimizers& of, GuardOption
       const std::string& name = known.try_emplace(parameter.unsafeGetTensorImpl(), number).first->second;
       guarded.names.push_back(name);
       const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
-      if (std::any_of(held.begin(), held.end(), same)) continue;
+      if (std::any_of(held.begin(), held.end(), same)) {
+        shares_parameters = true;
+        continue;
+      }
       held.push_back(parameter);
       names.push_back(name);
     }
@@ -132,10 +135,21 @@ void Guard::State::make(const guard::BatchTensors& batch, at::Tensor& loss, Guar
   const bool faulty = fault.finding.faulty();
   if (faulty && options.on_fault != OnFault::warn) return refuse(loss);
   for (const auto& answer : answers) note_clip(answer);
+  std::vector<GuardedOptimizer*> unbounded;
+  for (GuardedOptimizer* one : steps) {
+    if (!shares_parameters && one->check.is_bounded(update_numbers(one->optimizer))) continue;
+    unbounded.push_back(one);
+  }
+  if (options.undo_step && !unbounded.empty()) program.make_copy();
   write(loss);
   if (faulty) return;
-  fault.finding = look_at_result();
-  fault.written = fault.finding.faulty();
+  const bool all = guard::reads_anyway(step, options.snapshot_every);
+  for (GuardedOptimizer* one : all ? steps : unbounded) {
+    fault.finding = look_at_result(*one, all);
+    fault.written = fault.finding.faulty();
+    fault.at = one;
+    if (fault.written) return;
+  }
 }
 
 void Guard::State::refuse(const at::Tensor& loss) {
@@ -156,20 +170,18 @@ void Guard::State::write(const at::Tensor& loss) {
   if (options.scaler) options.scaler->update();
 }
 
-Finding Guard::State::look_at_result() {
-  std::vector<at::Tensor> results;
-  std::vector<std::string> all_names;
-  for (const GuardedOptimizer* one : steps) {
-    const bool seen = writes_by_ops_only(one->optimizer) && step % guard::kReadAnyway != 0;
-    const auto add = [&](const at::Tensor& tensor, const std::string& name) {
-      if (seen && watch.wrote_finite(tensor)) return;
-      results.push_back(tensor);
-      all_names.push_back(name);
-    };
-    for (std::size_t i = 0; i < one->held.size(); ++i) add(one->held[i], one->names[i]);
-    for (const at::Tensor& tensor : state_tensors(one->optimizer)) add(tensor, "the optimizer's state");
+// `all`: also what the watch has seen the optimizer write.
+Finding Guard::State::look_at_result(GuardedOptimizer& one, bool all) {
+  std::vector<guard::HeldTensor> tensors;
+  for (std::size_t i = 0; i < one.held.size(); ++i) {
+    tensors.push_back({one.held[i], guard::Held::parameter, one.names[i]});
   }
-  return guard::check_result(results, all_names);
+  for (auto& [name, parameter, tensor] : state_tensors(one.optimizer)) {
+    tensors.push_back({tensor, guard::held_as(name), std::string(name) + " of " + one.names[parameter]});
+  }
+  const auto seen = [&](const at::Tensor& tensor) { return watch.wrote_finite(tensor); };
+  if (all || !writes_by_ops_only(one.optimizer)) return one.check.after(tensors);
+  return one.check.after(tensors, seen);
 }
 
 void Guard::State::make_with_closure(const guard::BatchTensors& batch, at::Tensor& loss, GuardFault& fault) {
@@ -183,7 +195,7 @@ void Guard::State::make_with_closure(const guard::BatchTensors& batch, at::Tenso
       return given;
     });
   });
-  if (!fault.finding.faulty()) fault.finding = guard::check_result(one.held, one.names);
+  if (!fault.finding.faulty()) fault.finding = look_at_result(one, true);
   fault.written = fault.finding.faulty();
   fault.at = &one;
 }

@@ -65,14 +65,14 @@ struct Program {
   std::uint64_t bits() {
     auto all = net->parameters();
     for (const auto& buffer : net->buffers()) all.push_back(buffer);
-    for (const auto& tensor : state_tensors(*optimizer)) all.push_back(tensor);
+    for (const auto& state : state_tensors(*optimizer)) all.push_back(state.tensor);
     all.push_back(at::globalContext().defaultGenerator(at::kCPU).get_state());
     return guard::bits_of(all);
   }
   std::uint64_t parameter_bits() {
     auto all = net->parameters();
     for (const auto& buffer : net->buffers()) all.push_back(buffer);
-    for (const auto& tensor : state_tensors(*optimizer)) all.push_back(tensor);
+    for (const auto& state : state_tensors(*optimizer)) all.push_back(state.tensor);
     return guard::bits_of(all);
   }
 };
@@ -507,7 +507,7 @@ struct Halves {
   std::uint64_t second_bits() const { return bits(*second); }
   static std::uint64_t bits(torch::optim::Optimizer& optimizer) {
     auto all = parameters_of(optimizer);
-    for (const auto& tensor : state_tensors(optimizer)) all.push_back(tensor);
+    for (const auto& state : state_tensors(optimizer)) all.push_back(state.tensor);
     return guard::bits_of(all);
   }
 };

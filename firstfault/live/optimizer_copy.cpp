@@ -19,28 +19,34 @@ namespace firstfault {
 namespace {
 
 namespace optim = torch::optim;
-using Slots = std::vector<at::Tensor*>;
+
+struct Slot {
+  std::string_view name;
+  at::Tensor* tensor;
+};
+using Slots = std::vector<Slot>;
 
 // Pointers into a state of a known kind; nothing for another.
 Slots slots_of(optim::OptimizerParamState& any) {
-  if (auto* s = dynamic_cast<optim::SGDParamState*>(&any)) return {&s->momentum_buffer()};
-  if (auto* s = dynamic_cast<optim::AdamParamState*>(&any))
-    return {&s->exp_avg(), &s->exp_avg_sq(), &s->max_exp_avg_sq()};
-  if (auto* s = dynamic_cast<optim::AdamWParamState*>(&any)) {
-    return {&s->exp_avg(), &s->exp_avg_sq(), &s->max_exp_avg_sq()};
-  }
+  const auto of_adam = [](auto& s) -> Slots {
+    return {{"exp_avg", &s.exp_avg()}, {"exp_avg_sq", &s.exp_avg_sq()}, {"max_exp_avg_sq", &s.max_exp_avg_sq()}};
+  };
+  if (auto* s = dynamic_cast<optim::SGDParamState*>(&any)) return {{"momentum_buffer", &s->momentum_buffer()}};
+  if (auto* s = dynamic_cast<optim::AdamParamState*>(&any)) return of_adam(*s);
+  if (auto* s = dynamic_cast<optim::AdamWParamState*>(&any)) return of_adam(*s);
   if (auto* s = dynamic_cast<optim::RMSpropParamState*>(&any)) {
-    return {&s->square_avg(), &s->momentum_buffer(), &s->grad_avg()};
+    return {{"square_avg", &s->square_avg()}, {"momentum_buffer", &s->momentum_buffer()}, {"grad_avg", &s->grad_avg()}};
   }
-  if (auto* s = dynamic_cast<optim::AdagradParamState*>(&any)) return {&s->sum()};
+  if (auto* s = dynamic_cast<optim::AdagradParamState*>(&any)) return {{"sum", &s->sum()}};
   Slots slots;
   if (auto* s = dynamic_cast<optim::LBFGSParamState*>(&any)) {
-    slots = {&s->d(), &s->H_diag(), &s->prev_flat_grad()};
-    for (auto* list : {&s->old_dirs(), &s->old_stps(), &s->ro()}) {
-      for (at::Tensor& tensor : *list) slots.push_back(&tensor);
+    slots = {{"d", &s->d()}, {"H_diag", &s->H_diag()}, {"prev_flat_grad", &s->prev_flat_grad()}};
+    for (const auto& [name, list] :
+         {std::pair("old_dirs", &s->old_dirs()), {"old_stps", &s->old_stps()}, {"ro", &s->ro()}}) {
+      for (at::Tensor& tensor : *list) slots.push_back({name, &tensor});
     }
     if (s->al()) {
-      for (at::Tensor& tensor : *s->al()) slots.push_back(&tensor);
+      for (at::Tensor& tensor : *s->al()) slots.push_back({"al", &tensor});
     }
   }
   return slots;
@@ -53,8 +59,9 @@ ParamState deep_copy(const optim::OptimizerParamState& state, ParamState memory 
   auto copy = state.clone();
   const Slots slots = slots_of(*copy), old = memory ? slots_of(*memory) : Slots();
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    const bool fits = old.size() == slots.size() && slots[i]->defined() && old[i]->defined();
-    *slots[i] = fits ? guard::copied_into(*old[i], *slots[i]) : guard::unseen_copy(*slots[i]);
+    at::Tensor& tensor = *slots[i].tensor;
+    const bool fits = old.size() == slots.size() && tensor.defined() && old[i].tensor->defined();
+    tensor = fits ? guard::copied_into(*old[i].tensor, tensor) : guard::unseen_copy(tensor);
   }
   return copy;
 }
@@ -85,6 +92,40 @@ std::vector<Number> numbers_of(optim::OptimizerOptions& any) {
   return {};
 }
 
+guard::UpdateNumbers numbers_for_bound(const optim::OptimizerOptions& any) {
+  using guard::UpdateRule;
+  const auto of_adam = [](const auto& o, bool decoupled) -> guard::UpdateNumbers {
+    const auto& [first, second] = o.betas();
+    return {.rule = UpdateRule::adam,
+            .weight_decay = o.weight_decay(),
+            .eps = o.eps(),
+            .beta1 = first,
+            .beta2 = second,
+            .decoupled = decoupled};
+  };
+  if (auto* o = dynamic_cast<const optim::AdamOptions*>(&any)) return of_adam(*o, false);
+  if (auto* o = dynamic_cast<const optim::AdamWOptions*>(&any)) return of_adam(*o, true);
+  if (auto* o = dynamic_cast<const optim::SGDOptions*>(&any)) {
+    return {.rule = UpdateRule::sgd,
+            .weight_decay = o->weight_decay(),
+            .momentum = o->momentum(),
+            .dampening = o->dampening()};
+  }
+  if (auto* o = dynamic_cast<const optim::RMSpropOptions*>(&any)) {
+    return {.rule = o->centered() ? UpdateRule::unknown : UpdateRule::rmsprop,
+            .weight_decay = o->weight_decay(),
+            .eps = o->eps(),
+            .momentum = o->momentum(),
+            .alpha = o->alpha()};
+  }
+  if (auto* o = dynamic_cast<const optim::AdagradOptions*>(&any)) {
+    return {.rule = o->lr_decay() < 0 ? UpdateRule::unknown : UpdateRule::adagrad,
+            .weight_decay = o->weight_decay(),
+            .eps = o->eps()};
+  }
+  return {};
+}
+
 std::string suffix_of(std::size_t group) { return group == 0 ? "" : " of group " + std::to_string(group); }
 
 }  // namespace
@@ -107,8 +148,8 @@ void OptimizerCopy::State::take() {
   std::map<void*, ParamState> memory = std::exchange(state, {});
   for (const auto& [key, value] : optimizer.state()) {
     const auto& copy = state[key] = deep_copy(*value, std::move(memory[key]));
-    for (const at::Tensor* tensor : slots_of(*copy)) {
-      if (tensor->defined()) bytes += static_cast<std::int64_t>(tensor->nbytes());
+    for (const Slot& slot : slots_of(*copy)) {
+      if (slot.tensor->defined()) bytes += static_cast<std::int64_t>(slot.tensor->nbytes());
     }
   }
 }
@@ -172,14 +213,27 @@ std::vector<at::Tensor> parameters_of(optim::Optimizer& optimizer) {
   return all;
 }
 
-std::vector<at::Tensor> state_tensors(optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> all;
-  for (const at::Tensor& parameter : parameters_of(optimizer)) {
-    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+std::vector<StateTensor> state_tensors(optim::Optimizer& optimizer) {
+  std::vector<StateTensor> all;
+  const auto parameters = parameters_of(optimizer);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto found = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
     if (found == optimizer.state().end()) continue;
-    for (const at::Tensor* tensor : slots_of(*found->second)) {
-      if (tensor->defined()) all.push_back(*tensor);
+    for (const auto& [name, tensor] : slots_of(*found->second)) {
+      if (tensor->defined()) all.push_back({name, i, *tensor});
     }
+  }
+  return all;
+}
+
+std::vector<guard::UpdateNumbers> update_numbers(optim::Optimizer& optimizer) {
+  std::vector<guard::UpdateNumbers> all;
+  for (auto& group : optimizer.param_groups()) {
+    auto& one = all.emplace_back();
+    if (!writes_by_ops_only(optimizer)) continue;
+    one = numbers_for_bound(group.options());
+    one.lr = group.options().get_lr();
+    if (!group.params().empty()) one.eps = measure::eps_as_held(one.eps, group.params().front().scalar_type());
   }
   return all;
 }

@@ -3,11 +3,13 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "firstfault/guard/result_bound.h"
 #include "firstfault/live/guard/copies.h"
 #include "firstfault/live/guard/step_check.h"
 
@@ -43,8 +45,15 @@ bool writes_by_ops_only(torch::optim::Optimizer& optimizer);
 /// It calls the closure itself, several times, and writes in between.
 bool needs_closure(torch::optim::Optimizer& optimizer);
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer);
-/// Tensors of the state, as they are, in the order of the parameters.
-std::vector<at::Tensor> state_tensors(torch::optim::Optimizer& optimizer);
+struct StateTensor {
+  std::string_view name;      ///< as in torch.optim: "exp_avg"
+  std::size_t parameter = 0;  ///< its place in parameters_of()
+  at::Tensor tensor;
+};
+/// As they are, in the order of the parameters; those of LBFGS change from step to step.
+std::vector<StateTensor> state_tensors(torch::optim::Optimizer& optimizer);
+/// Of its groups; of an unknown rule where others may write by rules of their own.
+std::vector<guard::UpdateNumbers> update_numbers(torch::optim::Optimizer& optimizer);
 std::vector<guard::Hyperparameter> hyperparameters_of(torch::optim::Optimizer& optimizer);
 /// Those that cannot be, and a value that can; `usual`: what they were at another time.
 using SoundHyperparameters = std::vector<std::pair<guard::Hyperparameter, double>>;

@@ -102,6 +102,7 @@ class Faults:
         usable = guard._snapshots.usable()
         would_lose = None if usable is None else guard.steps - usable.step
         fault.action, goes_back, undone, why = self._policy.faulty(fault.written, copy is not None, would_lose)
+        guard._hooks.forget_sizes()
         lost, snapshot = 0, -1
         if goes_back:
             guard._snapshots.go_back(usable)

@@ -279,6 +279,7 @@ class Guard:
             return known
         first = known[0].step if known[0].onset_step is None else known[0].onset_step
         made = Windows(self, train_step, batches).prove(known[0].step, first)
+        self._hooks.forget_sizes()
         self.watch._live.learned(known[0].step, [], made)
         return self.explain()
 

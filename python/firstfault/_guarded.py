@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from firstfault._state import OptimizerState, StateTensors
@@ -32,15 +33,39 @@ class Guarded:
         self.parameters: list[torch.Tensor] = []
         self.names: list[str] = []
         self.state = StateTensors(optimizer)
-        self._result_names: tuple[Any, list[str]] = (None, [])
+        self.shared = False  # some parameter is another optimizer's too
+        self.bounded = False  # what the step writes is sure to be finite
+        self._own_step: tuple[Any, bool] = (None, True)  # what was called step(), and whether that is torch's
+        self._results: tuple[Any, list[str], list[str]] = (None, [], [])
         self.refresh()
 
-    def result_names(self) -> list[str]:
-        """Of the parameters, and of the tensors in the state."""
-        if self._result_names[0] is not self.state.tensors:
+    def results(self) -> tuple[list[torch.Tensor], list[str], list[str]]:
+        """What it writes: tensors, their names, and what each is called in the state ("" for a parameter)."""
+        self.state.look()
+        if self._results[0] is not self.state.tensors:
             state = [f"{key} of {self._names.get(id(p), 'a parameter')}" for key, p in self.state.names]
-            self._result_names = self.state.tensors, self.names + state
-        return self._result_names[1]
+            held = [""] * len(self.names) + [key for key, _ in self.state.names]
+            self._results = self.state.tensors, self.names + state, held
+        return self.parameters + self.state.tensors, *self._results[1:]
+
+    def bound(self) -> bool:
+        """Right after what is about to be used was looked at: whether what the step writes is sure to be finite."""
+        rule = "" if self.shared or not self._steps_as_torch() else type(self.optimizer).__name__
+        self.bounded = self.check.is_bounded(rule, self.optimizer.param_groups)
+        return self.bounded
+
+    def _steps_as_torch(self) -> bool:
+        """Whether the class is torch's own, and nobody has put another step in place of its own."""
+        import torch
+
+        kind = type(self.optimizer)
+        if getattr(torch.optim, kind.__name__, None) is not kind:
+            return False
+        step = vars(self.optimizer).get("step")  # schedulers put a wrapper there
+        if step is not self._own_step[0]:
+            plain = inspect.unwrap(getattr(step, "__func__", step))
+            self._own_step = step, plain is inspect.unwrap(kind.step)
+        return self._own_step[1]
 
     def refresh(self) -> None:
         """Parameters may have joined."""
@@ -49,6 +74,8 @@ class Guarded:
         if sizes == self._sizes:
             return
         self._sizes = sizes
+        self.check.forget()
+        self._results = (None, [], [])
         seen: dict[int, torch.Tensor] = {}
         for group in groups:
             for parameter in group["params"]:

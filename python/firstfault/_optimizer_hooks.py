@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, Any
 
 from firstfault._clip import _module
@@ -35,8 +36,10 @@ class OptimizerHooks:
         self.repair_before_step: Callable[[Guarded], None] | None = None  # of an experiment
         self._handles: list[Any] = []
         self._own: dict[int, tuple] = {}
-        for optimizer in optimizers:
-            self._hook(optimizer)
+        holders = collections.Counter(id(p) for held in self.held.values() for p in held.parameters)
+        for held in self.held.values():
+            held.shared = any(holders[id(p)] > 1 for p in held.parameters)
+            self._hook(held.optimizer)
 
     @property
     def first(self) -> Guarded:
@@ -48,7 +51,8 @@ class OptimizerHooks:
         before = optimizer.register_step_pre_hook(self._before)
         first = optimizer.register_step_post_hook(self._after)
         last = optimizer.register_step_post_hook(self._settle)
-        self._handles += [before, first, last]
+        loaded = optimizer.register_load_state_dict_post_hook(lambda *_: self.held[id(optimizer)].check.forget())
+        self._handles += [before, first, last, loaded]
         self._own[id(optimizer)] = (before.id, first.id, last.id)
         self._order(optimizer)
 
@@ -84,24 +88,26 @@ class OptimizerHooks:
         if guard._replay is not None:
             self._before_in_replay(held)
             return None if not callable(closure) else self._with_closure(held, closure, args, kwargs)
-        self._copy(held, callable(closure))
+        self._note_several()
+        held.copy, held.bounded = None, False
         if callable(closure):
+            if self._undo_each or self._copy_first or not held.trusted:
+                held.save()
             return self._with_closure(held, closure, args, kwargs)
         if not self._look(held):
             guard._first_snapshot()
+            # What may have to be undone: not a step that can only write what is finite.
+            if held.copy is None and (self._copy_first or (self._undo_each and not held.bounded)):
+                held.save()
         return None
 
-    def _copy(self, held: Guarded, has_closure: bool) -> None:
-        """Of what the optimizer is about to write, where it may have to be undone."""
+    def _note_several(self) -> None:
+        """Of several steps in one call what is written before has to be undone too, from the next call on."""
         guard = self.guard
         if guard._function.steps_seen > 1 and guard._in_step:
-            self._copy_first = True  # from now on; this time what was written before is not known
+            self._copy_first = True
             if guard._began is not None and not guard._began.optimizer_copies:
                 guard._began.unsaved = True
-        needed = self._undo_each or self._copy_first or (has_closure and not held.trusted)
-        held.copy = None
-        if needed:
-            held.save()
 
     def _look(self, held: Guarded, loss: float | None = None) -> bool:
         """Check what the optimizer is about to use, and clip; True: it must not."""
@@ -122,6 +128,8 @@ class OptimizerHooks:
             return True
         if clip is not None and self._clips:
             self._keep(guard.watch._live.measured(clip))
+        if self._clips or getattr(held.optimizer, "grad_scale", None) is None:  # else they are scaled still
+            held.bound()
         return False
 
     def _keep(self, clip: GuardAction | None) -> None:
@@ -192,10 +200,11 @@ class OptimizerHooks:
             guard._began.has_written(held.copy)
         if guard._faults.now is not None and guard._faults.now.held is held:
             return
-        held.state.look()
-        knows = held.trusted and guard.steps % _module().READ_ANYWAY  # another one may write as it likes
-        seen = guard.watch._live if knows else None
-        finding = _module().check_after(held.parameters + held.state.tensors, held.result_names(), seen)
+        anyway = _module().reads_anyway(guard.steps, guard._snapshot_every)
+        if held.bounded and not anyway:
+            return
+        seen = guard.watch._live if held.trusted and not anyway else None  # another one may write as it likes
+        finding = held.check.after(*held.results(), seen)
         if finding:
             guard._faults.note(finding, held, written=True)
 
@@ -209,6 +218,11 @@ class OptimizerHooks:
         for held in self.held.values():
             if held.hidden is not None:
                 held.show()
+
+    def forget_sizes(self) -> None:
+        """What optimizers hold has been put back."""
+        for held in self.held.values():
+            held.check.forget()
 
     def forget_copies(self) -> None:
         for held in self.held.values():
@@ -226,5 +240,5 @@ class OptimizerHooks:
 
     def _look_in_replay(self, held: Guarded) -> None:
         gradients = [p.grad for p in held.parameters if p.grad is not None]
-        if held.number not in self.guard._replay.writes or _module().check_after(gradients, []):
+        if held.number not in self.guard._replay.writes or not _module().all_finite(gradients):
             held.hide()

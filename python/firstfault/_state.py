@@ -131,7 +131,8 @@ class StateTensors:
         for parameter, entry in self._optimizer.state.items():
             for key, value in entry.items() if isinstance(entry, dict) else ():
                 if isinstance(value, torch.Tensor):
-                    if value.dim() and (value.dtype.is_floating_point or value.dtype.is_complex):
+                    counts = key == "step" and not value.dim()
+                    if not counts and (value.dtype.is_floating_point or value.dtype.is_complex):
                         self._found.append((entry, key, value))
                         self.tensors.append(value)
                         self.names.append((key, parameter))

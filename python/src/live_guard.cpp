@@ -18,6 +18,7 @@
 #include "firstfault/guard/limits.h"
 #include "firstfault/guard/looked_into.h"
 #include "firstfault/guard/policy.h"
+#include "firstfault/guard/result_bound.h"
 #include "firstfault/guard/snapshot_schedule.h"
 #include "firstfault/live/guard/copies.h"
 #include "firstfault/live/guard/left_over.h"
@@ -100,18 +101,57 @@ nb::tuple check_before(guard::StepCheck& self, const nb::list& parameters, std::
   return nb::make_tuple(nb::cast(std::move(answer.finding)), clip);
 }
 
-guard::Finding check_after(const nb::list& tensors, const std::vector<std::string>& names, const BoundWatch* watch) {
+// A parameter group of torch's optimizers, as it is now.
+guard::UpdateNumbers numbers_of(guard::UpdateRule rule, const nb::dict& group) {
+  guard::UpdateNumbers numbers{.rule = rule};
+  const auto read = [&](const char* name, double& into) {
+    if (group.contains(name) && !nb::try_cast(group[name], into)) numbers.rule = guard::UpdateRule::unknown;
+  };
+  const auto is = [&](const char* name) {
+    return group.contains(name) && PyObject_IsTrue(nb::object(group[name]).ptr()) == 1;
+  };
+  read("lr", numbers.lr);
+  read("weight_decay", numbers.weight_decay);
+  read("momentum", numbers.momentum);
+  read("dampening", numbers.dampening);
+  read("alpha", numbers.alpha);
+  double lr_decay = 0;
+  read("lr_decay", lr_decay);
+  std::pair<double, double> betas;
+  if (group.contains("betas") && !nb::try_cast(group["betas"], betas)) numbers.rule = guard::UpdateRule::unknown;
+  numbers.beta1 = betas.first, numbers.beta2 = betas.second;
+  numbers.decoupled = is("decoupled_weight_decay");
+  read("eps", numbers.eps);
+  const nb::object parameters = group["params"];
+  if (nb::len(parameters) > 0) {
+    const auto type = nb::cast<at::Tensor>(parameters[0]).scalar_type();
+    numbers.eps = measure::eps_as_held(numbers.eps, type, is("fused"));
+  }
+  if (is("centered") || is("differentiable") || lr_decay < 0) numbers.rule = guard::UpdateRule::unknown;
+  return numbers;
+}
+
+// `rule`: the name of torch's class; `groups`: its param_groups.
+bool is_bounded(guard::StepCheck& self, std::string_view rule, const nb::list& groups) {
+  std::vector<guard::UpdateNumbers> numbers;
+  for (const nb::handle group : groups) {
+    numbers.push_back(numbers_of(guard::update_rule(rule), nb::cast<nb::dict>(group)));
+  }
+  return self.is_bounded(numbers);
+}
+
+// `names`: of the tensors; `held`: what each is by torch's name of a state, "" for a parameter.
+guard::Finding check_after(guard::StepCheck& self, const nb::list& tensors, const std::vector<std::string>& names,
+                           const std::vector<std::string>& held, const BoundWatch* watch) {
   const auto all = tensors_of(tensors);
   const nb::gil_scoped_release unlocked;
-  if (!watch) return guard::check_result(all, names);
-  std::vector<at::Tensor> unknown;
-  std::vector<std::string> unknown_names;
+  std::vector<guard::HeldTensor> results;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (watch->observer->wrote_finite(all[i])) continue;
-    unknown.push_back(all[i]);
-    unknown_names.push_back(i < names.size() ? names[i] : std::string());
+    const auto what = held.at(i).empty() ? guard::Held::parameter : guard::held_as(held.at(i));
+    results.push_back({all[i], what, names.at(i)});
   }
-  return guard::check_result(unknown, unknown_names);
+  if (!watch) return self.after(results);
+  return self.after(results, [&](const at::Tensor& tensor) { return watch->observer->wrote_finite(tensor); });
 }
 
 void bind_state(nb::module_& m) {
@@ -222,6 +262,9 @@ void bind_policy(nb::module_& m) {
              new (self) guard::StepCheck({max_norm, adaptive, z, value, factor, norm_type}, spike_z);
            })
       .def("before", &check_before)
+      .def("is_bounded", &is_bounded, nb::arg("rule"), nb::arg("groups"))
+      .def("after", &check_after, nb::arg("tensors"), nb::arg("names"), nb::arg("held"), nb::arg("watch").none())
+      .def("forget", &guard::StepCheck::forget)
       .def_prop_ro("history", [](const guard::StepCheck& self) { return self.adaptive().history(); })
       .def("restore", [](guard::StepCheck& self, const std::vector<double>& h) { self.adaptive().restore(h); });
 }
@@ -238,7 +281,8 @@ void bind_guard(nb::module_& m) {
         return measure::eps_as_held(eps, parameter.scalar_type(), fused);
       },
       nb::arg("eps"), nb::arg("parameter"), nb::arg("fused"));
-  m.def("check_after", &check_after, nb::arg("tensors"), nb::arg("names"), nb::arg("watch") = nb::none());
+  m.def("all_finite", [](const nb::list& tensors) { return guard::all_finite(tensors_of(tensors)); });
+  m.def("reads_anyway", &guard::reads_anyway, nb::arg("step"), nb::arg("snapshot_every"));
   m.def("bits_of", [](const nb::list& tensors) { return guard::bits_of(tensors_of(tensors)); });
   m.def(
       "snapshot_to_drop",
@@ -249,7 +293,6 @@ void bind_guard(nb::module_& m) {
       },
       nb::arg("held"), nb::arg("now"), nb::arg("most_bytes"));
   m.attr("MOST_CLIPS") = guard::kMostClips;
-  m.attr("READ_ANYWAY") = guard::kReadAnyway;
   m.attr("MOST_ACTIONS") = record::kMaxActions;
 }
 

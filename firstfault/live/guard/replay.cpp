@@ -63,7 +63,7 @@ ReplayResult result_now(const StepState& state, const at::Tensor& loss, bool wri
     if (!all_finite({loss})) result.bad.emplace_back("loss");
   }
   result.gradient_bits = bits_of(gradients);
-  for (const auto& name : check_result(gradients, state.names).names) result.bad.push_back(name);
+  for (auto& name : nonfinite_ones(gradients, state.names)) result.bad.push_back(std::move(name));
   if (write) {
     const auto& written = state.written.tensors();
     result.result_bits = bits_of(written);

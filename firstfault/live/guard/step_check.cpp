@@ -76,24 +76,39 @@ void look_on_device(const std::vector<at::Tensor>& tensors, const std::vector<st
   }
 }
 
-// No op on the CPU; elsewhere one synchronisation per device and dtype.
-std::vector<bool> finite_ones(at::TensorList tensors) {
+// No op on the CPU; elsewhere one synchronisation per device and dtype. `seen` is called with how large each is, by its
+// place, where that is known, in memory.
+template <class Seen>
+std::vector<bool> finite_ones(const std::vector<at::Tensor>& tensors, Seen&& seen) {
   std::vector<bool> finite(tensors.size(), true);
   std::vector<at::Tensor> elsewhere;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!holds_numbers(tensors[i])) continue;
+    if (!holds_numbers(tensors[i]) || tensors[i].sym_numel() == 0) continue;
     const at::Tensor values = measure::explicit_values(tensors[i]);
     const at::Tensor& numbers = values.defined() ? values : tensors[i];
-    if (measure::can_scan(numbers)) {
-      finite[i] = measure::scan(numbers) == 0;
-    } else if (numbers.layout() == at::kStrided && numbers.numel() > 0) {
+    const measure::Looked looked = measure::look(numbers);
+    finite[i] = looked.bits == kFinite;
+    seen(i, looked);
+    if (measure::can_scan(numbers)) continue;
+    if (numbers.layout() == at::kStrided && numbers.numel() > 0) {
       elsewhere.push_back(numbers);
       places.push_back(i);
     }
   }
   if (!elsewhere.empty()) look_on_device(elsewhere, places, finite);
   return finite;
+}
+
+Finding bad_results(const std::vector<std::string>& names) {
+  if (names.empty()) return {};
+  Finding finding{
+      .kind = Kind::result, .reason = "the optimizer wrote values that are not finite into ", .names = names};
+  for (std::size_t i = 0; i < std::min(names.size(), kNamed); ++i) {
+    finding.reason += (i ? ", '" : "'") + names[i] + "'";
+  }
+  if (names.size() > kNamed) finding.reason += " and " + std::to_string(names.size() - kNamed) + " more";
+  return finding;
 }
 
 AdaptiveClipOptions adaptive_options(const GuardClip& clip) {
@@ -136,6 +151,7 @@ StepCheck::Answer StepCheck::before(const Before& step) {
   const at::DisableRecordFunctionGuard unobserved;
   const at::NoGradGuard no_grad;
   Answer answer;
+  gradient_ = kNoLimit;
   const bool bad_loss = !std::isfinite(step.loss);
   answer.finding = bad_loss ? Finding{Kind::loss, "the loss is " + show_number(step.loss), {}}
                             : bad_hyperparameter(step.hyperparameters);
@@ -156,36 +172,49 @@ StepCheck::Answer StepCheck::before(const Before& step) {
   if (!record.nonfinite.empty()) {
     answer.finding = bad_gradients(record, step.names);
   } else {
+    if (std::isfinite(record.norm)) gradient_ = record.norm;  // no element is larger than any p-norm of all
     answer.clip = std::move(record);
   }
   return answer;
 }
 
-Finding check_result(at::TensorList tensors, const std::vector<std::string>& names) {
-  const at::DisableRecordFunctionGuard unobserved;
-  const at::NoGradGuard no_grad;
-  Finding finding;
-  const auto finite = finite_ones(tensors);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (finite[i]) continue;
-    finding.kind = Kind::result;
-    finding.names.push_back(i < names.size() ? names[i] : "tensor " + std::to_string(i));
-  }
-  if (!finding.faulty()) return finding;
-  finding.reason = "the optimizer wrote values that are not finite into ";
-  for (std::size_t i = 0; i < std::min(finding.names.size(), kNamed); ++i) {
-    finding.reason += (i ? ", '" : "'") + finding.names[i] + "'";
-  }
-  if (finding.names.size() > kNamed)
-    finding.reason += " and " + std::to_string(finding.names.size() - kNamed) + " more";
-  return finding;
+bool StepCheck::is_bounded(const std::vector<UpdateNumbers>& groups) {
+  return bound_.step(groups, std::exchange(gradient_, kNoLimit));
 }
 
-bool all_finite(at::TensorList tensors) {
+Finding StepCheck::after(const std::vector<HeldTensor>& held, const std::function<bool(const at::Tensor&)>& known) {
   const at::DisableRecordFunctionGuard unobserved;
   const at::NoGradGuard no_grad;
-  const auto finite = finite_ones(tensors);
-  return std::find(finite.begin(), finite.end(), false) == finite.end();
+  std::vector<at::Tensor> tensors;
+  std::vector<const HeldTensor*> read;
+  for (const HeldTensor& one : held) {
+    if (known && known(one.tensor)) continue;
+    tensors.push_back(one.tensor);
+    read.push_back(&one);
+  }
+  HeldSizes sizes;
+  const auto finite = finite_ones(tensors, [&](std::size_t i, const measure::Looked& looked) {
+    sizes.add(read[i]->what, looked.largest, looked.signs);
+  });
+  std::vector<std::string> bad;
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    if (!finite[i]) bad.push_back(read[i]->name);
+  }
+  bound_.read(bad.empty() && read.size() == held.size() ? sizes : HeldSizes::unknown());
+  return bad_results(bad);
 }
+
+std::vector<std::string> nonfinite_ones(at::TensorList tensors, const std::vector<std::string>& names) {
+  const at::DisableRecordFunctionGuard unobserved;
+  const at::NoGradGuard no_grad;
+  const auto finite = finite_ones(tensors.vec(), [](std::size_t, const measure::Looked&) {});
+  std::vector<std::string> bad;
+  for (std::size_t i = 0; i < finite.size(); ++i) {
+    if (!finite[i]) bad.push_back(i < names.size() ? names[i] : "tensor " + std::to_string(i));
+  }
+  return bad;
+}
+
+bool all_finite(at::TensorList tensors) { return nonfinite_ones(tensors, {}).empty(); }
 
 }  // namespace firstfault::guard

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +13,7 @@
 
 #include "firstfault/detect/baseline.h"
 #include "firstfault/guard/hyperparameter.h"
+#include "firstfault/guard/result_bound.h"
 #include "firstfault/live/guard/adaptive_clip.h"
 #include "firstfault/live/guard/clip.h"
 
@@ -57,6 +60,13 @@ struct Before {
   double lr = ClipRecord::kUnknown;
 };
 
+/// A tensor that an optimizer writes.
+struct HeldTensor {
+  at::Tensor tensor;
+  Held what = Held::other;
+  std::string name;
+};
+
 /// Of one optimizer. Not thread-safe.
 class StepCheck {
  public:
@@ -70,6 +80,15 @@ class StepCheck {
     std::optional<ClipRecord> clip;
   };
   Answer before(const Before& step);
+
+  /// Right after before(): whether all that the step to come writes is sure to be finite. Then it needs neither to be
+  /// read nor to be undone. `groups`: of the optimizer, whose step must be torch's own.
+  bool is_bounded(const std::vector<UpdateNumbers>& groups);
+  /// After the optimizer has written: reads all that it holds but for what is `known` to be finite.
+  Finding after(const std::vector<HeldTensor>& held, const std::function<bool(const at::Tensor&)>& known = {});
+  /// Others have written into what it holds, or have put it back.
+  void forget() noexcept { bound_.forget(); }
+
   const AdaptiveClip& adaptive() const noexcept { return adaptive_; }
   AdaptiveClip& adaptive() noexcept { return adaptive_; }
 
@@ -81,10 +100,12 @@ class StepCheck {
   double spike_z_;
   AdaptiveClip adaptive_;
   detect::Baseline usual_;
+  ResultBound bound_;
+  double gradient_ = std::numeric_limits<double>::infinity();  // the largest that before() saw may have this magnitude
 };
 
-/// After the optimizer has written: which of these are not finite? Names are taken from the same places.
-Finding check_result(at::TensorList tensors, const std::vector<std::string>& names);
+/// Of those that hold NaN or Inf; `names` of the tensors in their order, "tensor 3" for one beyond them.
+std::vector<std::string> nonfinite_ones(at::TensorList tensors, const std::vector<std::string>& names);
 /// True where no element of any is NaN or Inf. On the CPU no op is called; elsewhere one synchronisation per
 /// device and dtype.
 bool all_finite(at::TensorList tensors);
