@@ -49,7 +49,11 @@ inline constexpr std::string_view kWindow = "window";
 inline constexpr std::string_view kLowerRate = "lower_rate";  ///< lr / 10 over ten times the steps
 inline constexpr std::string_view kStandardised = "standardised";
 inline constexpr std::string_view kWarmUp = "warm_up";
-inline constexpr std::string_view kWithoutStep = "without_step";  ///< the step of the onset left out
+inline constexpr std::string_view kOtherBatch = "other_batch";  ///< the one before in its place
+inline constexpr std::string_view kLeaky = "leaky_activation";
+inline constexpr std::string_view kOtherActivation = "other_activation";
+inline constexpr std::string_view kKeptState = "kept_state";  ///< of the optimizer, where the program lost it
+inline constexpr std::string_view kWithoutDecay = "without_weight_decay";
 }  // namespace experiment
 
 struct Experiment {

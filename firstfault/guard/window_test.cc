@@ -10,40 +10,78 @@ namespace {
 using Losses = std::vector<double>;
 using Outcome = ExperimentOutcome;
 
-const Losses kDiverged = {1, 4, 60, 9e3, NAN};
+const WindowRun kDiverged{{1, 4, 60, 9e3, NAN}, {}};
 
-TEST(Window, OneThatLearnsIsCured) { EXPECT_EQ(judge_window(kDiverged, {1, 0.9, 0.8, 0.7, 0.6}), Outcome::cured); }
+Outcome judged(Losses changed) { return judge_window(kDiverged, {std::move(changed), {}}); }
+
+TEST(Window, OneThatLearnsIsCured) { EXPECT_EQ(judged({1, 0.9, 0.8, 0.7, 0.6}), Outcome::cured); }
 
 TEST(Window, OneThatGoesTheSameWayLaterIsDelayed) {
-  EXPECT_EQ(judge_window(kDiverged, {1, 1.5, 2, 10, 70, 900, 1e5}), Outcome::delayed);
+  EXPECT_EQ(judged({1, 1.5, 2, 10, 70, 900, 1e5}), Outcome::delayed);
 }
 
 TEST(Window, OneThatLeavesAtTheSameStepFailed) {
-  EXPECT_EQ(judge_window(kDiverged, {1, 4, 60, 9e3, NAN}), Outcome::failed);
-  EXPECT_EQ(judge_window(kDiverged, {1, INFINITY}), Outcome::failed);
+  EXPECT_EQ(judged({1, 4, 60, 9e3, NAN}), Outcome::failed);
+  EXPECT_EQ(judged({1, INFINITY}), Outcome::failed);
 }
 
-TEST(Window, OneThatCreepsUpwardsIsNotCured) {
-  EXPECT_NE(judge_window(kDiverged, {1, 1, 1, 2, 3, 4, 5, 6}), Outcome::cured);
-}
+TEST(Window, OneThatCreepsUpwardsIsNotCured) { EXPECT_NE(judged({1, 1, 1, 2, 3, 4, 5, 6}), Outcome::cured); }
 
 TEST(Window, OneThatLeavesWithinItsFirstStepsIsSeen) {
-  EXPECT_TRUE(left_its_level({1, 1e6}));
-  EXPECT_TRUE(left_its_level({1, 1e6, 1e12}));
+  EXPECT_TRUE(diverges({{1, 1e6}, {}}));
+  EXPECT_TRUE(diverges({{1, 1e6, 1e12}, {}}));
 }
 
-TEST(Window, OneSpikeThatComesBackIsCured) {
-  EXPECT_EQ(judge_window(kDiverged, {1, 1, 1, 20, 1, 1, 1, 1}), Outcome::cured);
-}
+TEST(Window, OneSpikeThatComesBackIsCured) { EXPECT_EQ(judged({1, 1, 1, 20, 1, 1, 1, 1}), Outcome::cured); }
 
 TEST(Window, ALossThatIsNegativeIsMeasuredByItsSize) {
-  EXPECT_EQ(judge_window(kDiverged, {-1, -2, -2, -2.5}), Outcome::cured);
-  EXPECT_TRUE(left_its_level({-1, -2, -900}));
+  EXPECT_EQ(judged({-1, -2, -2, -2.5}), Outcome::cured);
+  EXPECT_TRUE(diverges({{-1, -2, -900}, {}}));
 }
 
 TEST(Window, NothingWasRun) {
-  EXPECT_EQ(judge_window(kDiverged, {}), Outcome::not_applicable);
-  EXPECT_FALSE(left_its_level({}));
+  EXPECT_EQ(judged({}), Outcome::not_applicable);
+  EXPECT_FALSE(diverges({{}, {}}));
+}
+
+const WindowRun kLearnsNothing{{2, 2.1, 1.9, 2, 2, 2, 1.9, 2}, false};
+
+TEST(Window, AFaultIsADivergenceOrWhatAWatchSays) {
+  EXPECT_TRUE(shows_a_fault(kDiverged));
+  EXPECT_TRUE(shows_a_fault(kLearnsNothing));
+  EXPECT_FALSE(shows_a_fault({{1, 1}, true}));
+  EXPECT_FALSE(shows_a_fault({{1, 1}, {}}));
+}
+
+TEST(Window, OneThatLearnsNothingIsCuredByWhatMakesItHealthyAndLearn) {
+  EXPECT_EQ(judge_window(kLearnsNothing, {{2, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2}, true}), Outcome::cured);
+  EXPECT_EQ(judge_window(kLearnsNothing, {{2, 2, 2, 2, 2, 2, 2, 2}, true}), Outcome::failed);
+  EXPECT_EQ(judge_window(kLearnsNothing, {{2, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2}, false}), Outcome::failed);
+  EXPECT_EQ(judge_window(kLearnsNothing, {{2, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, NAN}, true}), Outcome::failed);
+}
+
+TEST(Window, OneThatLearnsAllTheSameHasOnlyToBecomeHealthy) {
+  const WindowRun spikes{{4, 3, 2, 1, 9, 1, 0.5, 0.4}, false};
+  EXPECT_EQ(judge_window(spikes, {{4, 3, 2, 1, 1, 0.9, 0.5, 0.4}, true}), Outcome::cured);
+}
+
+TEST(Window, APeakOfAWatchedOneFromWhichItCameBackIsNoDivergence) {
+  EXPECT_TRUE(diverges({{1, 1, 1, 500, 2, 1, 1, 1}, {}}));
+  EXPECT_FALSE(diverges({{1, 1, 1, 500, 2, 1, 1, 1}, false}));
+  EXPECT_TRUE(diverges({{1, 1, 1, 500, 600, 900, 900, 900}, false}));
+  EXPECT_TRUE(diverges({{1, 1, 1, 1, NAN}, true}));
+}
+
+TEST(Window, OneInWhichAnOpGaveInfHasOnlyToBecomeHealthy) {
+  const WindowRun absorbed{{2, 2, 2, 2}, false, true};
+  EXPECT_EQ(judge_window(absorbed, {{2, 2, 2, 2}, true}), Outcome::cured);
+  EXPECT_EQ(judge_window(absorbed, {{2, 2, 2, 2}, false, true}), Outcome::failed);
+}
+
+TEST(Window, ANegativeLossFallsByItsSize) {
+  const WindowRun flat{{-2, -2, -2, -2}, false};
+  EXPECT_EQ(judge_window(flat, {{-2, -2.5, -3, -3}, true}), Outcome::cured);
+  EXPECT_EQ(judge_window(flat, {{-2, -1.5, -1, -1}, true}), Outcome::failed);
 }
 
 }  // namespace

@@ -207,6 +207,20 @@ Run Watch::end_aside(bool died) {
   return run;
 }
 
+void Watch::pause() {
+  const std::lock_guard lock(observation_mutex());
+  state_->monitor.pause();
+  release_observation(this);
+}
+
+void Watch::resume() {
+  const std::lock_guard lock(observation_mutex());
+  state_->monitor.resume();
+  if (!running()) return;
+  if (state_->observes()) take_observation(this, "a watch");
+  intercept::set_module_paths(state_->names.paths);  // others had names of their own
+}
+
 Run Watch::aside(const std::function<void()>& body) {
   begin_aside();
   try {

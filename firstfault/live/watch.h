@@ -118,6 +118,10 @@ class Watch {
   /// run ended by an exception.
   void begin_aside();
   Run end_aside(bool died = false);
+  /// From here to resume() nothing is seen, and another Watch or a Trace may run. Between steps, on the thread that
+  /// trains.
+  void pause();
+  void resume();
   /// Both around `body`.
   Run aside(const std::function<void()>& body);
 

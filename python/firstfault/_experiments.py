@@ -149,7 +149,7 @@ class Laboratory:
         stack = contextlib.ExitStack()
 
         def begin() -> None:
-            stack.enter_context(_in_float32(replayer.began.parameters, guard._parts, guard._parts.optimizers))
+            stack.enter_context(in_float32(replayer.began.parameters, guard._parts, guard._parts.optimizers))
 
         return [("float32", "parameters, buffers and casts in float32", begin, stack.close, False)]
 
@@ -203,7 +203,7 @@ def _sound(key: str, value: Any, before: Any, group: dict) -> float | None:
 
 
 @contextlib.contextmanager
-def _in_float32(parameters: list[torch.Tensor], parts: Any, optimizers: list[Any]) -> Iterator[None]:
+def in_float32(parameters: list[torch.Tensor], parts: Any, optimizers: list[Any]) -> Iterator[None]:
     """Whatever is float16 or bfloat16 is float32: parameters, buffers, optimizer state, casts, autocast."""
     import torch
 

@@ -266,21 +266,21 @@ class Guard:
         return self.watch.explain()
 
     def prove(self, train_step: Callable[..., Any], batches: Callable[[int], Any]) -> list[Hypothesis]:
-        """Test what needs whole windows of steps, as the causes of a divergence do: minutes rather than moments.
+        """Test what needs whole windows of steps, as a divergence or dead units do: minutes rather than moments.
 
-        The steps from the newest snapshot before the onset to just after the fault are made again, unchanged and with
-        one thing changed each; with a tenth of the learning rate over ten times as many steps. ``batches(step)`` gives
-        the batch of a step, a tuple for several arguments, from step 0 on and also beyond the last step that was made;
-        it may raise IndexError at the end. Gives the hypotheses as they stand then. The program is as it was
-        afterwards, but for what cannot be put back: files, loaders.
+        The steps from a snapshot before the onset to just after the fault, or where no step was faulty to the last one
+        that was made, are made again, unchanged and with one thing changed each; with a tenth of the learning rate
+        over ten times as many steps. ``batches(step)`` gives the batch of a step, a tuple for several arguments, from
+        step 0 on and also beyond the last step that was made; it may raise IndexError at the end. Gives the hypotheses
+        as they stand then. The program is as it was afterwards, but for what cannot be put back: files, loaders.
         """
+        recorded = self.watch.run()
         known = self.explain()
         if not known or not self.running or self._in_step or known[0].standing in ("confirmed", "not_separable"):
             return known
-        first = known[0].step if known[0].onset_step is None else known[0].onset_step
-        made = Windows(self, train_step, batches).prove(known[0].step, first)
-        self._hooks.forget_sizes()
-        self.watch._live.learned(known[0].step, [], made)
+        step = known[0].step
+        made = Windows(self, train_step, batches).prove([one for one in known if one.step == step], recorded)
+        self.watch._live.learned(step, [], made)
         return self.explain()
 
     @property

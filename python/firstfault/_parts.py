@@ -37,7 +37,7 @@ class Parts:
         self, models: list[tuple[str, torch.nn.Module]], optimizers: list[Any], stateful: list[Any], own: list[Any]
     ) -> None:
         """``stateful``: scheduler, scaler, whatever has a ``state_dict()``. ``own``: no part of the training."""
-        self.optimizers = optimizers
+        self.models, self.optimizers = models, optimizers
         self.stateful = stateful
         self.modules = [module for _, model in models for module in model.modules()]
         self.names = {id(p): _path_of(name, path) for name, model in models for path, p in model.named_parameters()}

@@ -1,13 +1,14 @@
-"""Windows of steps, run again from a snapshot with one thing changed: what proves the cause of a divergence."""
+"""Windows of steps, run again from a snapshot with one thing changed: what proves a cause that takes time to act."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import time
 from typing import TYPE_CHECKING, Any
 
-from firstfault._experiments import Progress
+from firstfault._changes import Applied, Changes, draw_for_relu
+from firstfault._clip import _module
+from firstfault._experiments import Progress, in_float32
 from firstfault._replay import tensor_of
 from firstfault._snapshots import Snapshot
 from firstfault._state import ProgramState
@@ -15,88 +16,101 @@ from firstfault._state import ProgramState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import torch
-
-    from firstfault._core import Experiment
+    from firstfault._core import Experiment, Hypothesis, Run
     from firstfault._guard import Guard
 
-_SMALLER = (10, 100)  # parts of the learning rate, over as many times the steps
-_MOST_STEPS = 5000  # in one window
+_MOST_STEPS = 5000  # in the unchanged window
 _MARGIN = 2  # steps after the fault
+_BEFORE = 50  # steps before the onset, for a watch to learn what is usual
 
 
 class Windows:
-    """From the oldest snapshot before the onset to just after the fault."""
+    """From a snapshot before the onset to just after the fault, or to the last step that was made."""
 
     def __init__(self, guard: Guard, train_step: Callable[..., Any], batches: Callable[[int], Any]) -> None:
         self.guard, self.train_step, self.batches = guard, train_step, batches
-        self.optimizers = guard._parts.optimizers
-        self.progress = Progress()
+        self._changes = Changes(guard._parts.optimizers)
+        self._snapshot: Snapshot | None = None
+        self._onset = 0
 
-    def prove(self, step: int, first: int) -> list[Experiment]:
-        """``step``: of the fault; ``first``: of the snapshot. The program is afterwards as it was."""
+    def prove(self, suspected: list[Hypothesis], recorded: Run) -> list[Experiment]:
+        """``suspected``: about one step, best first. The program is afterwards as it was."""
+        guard, best = self.guard, suspected[0]
+        self._onset = best.step if best.onset_step is None else best.onset_step
+        diverged = any(one.step == best.step and one.fault for one in guard.actions)
+        made: list[Experiment] = []
+        with self._as_it_was():
+            for snapshot in self._starts(diverged):
+                self._snapshot = snapshot
+                last = best.step + _MARGIN if diverged else min(guard.steps - 1, snapshot.step + _MOST_STEPS)
+                made = self._prove(suspected, recorded, last + 1 - snapshot.step, diverged)
+                if made and made[0].outcome == "failed":
+                    break
+        return made
+
+    def _prove(self, suspected: list[Hypothesis], recorded: Run, steps: int, diverged: bool) -> list[Experiment]:
         from firstfault import _core
 
-        guard = self.guard
-        snapshot = guard._snapshots.newest_until(first)
-        if snapshot is None:
-            return []
-        now = Snapshot(guard.steps, guard._parts)
-        program = ProgramState([self.train_step, self.batches, *guard._parts.roots()], guard._parts.known())
-        gradients = [parameter.grad for parameter in guard._parts.parameters()[0]]
-        made: list[Experiment] = []
-        length = step - snapshot.step + 1 + _MARGIN
-        try:
-            with self._alone():
-                began = time.monotonic()
-                usual = self._run(snapshot, length, contextlib.nullcontext(), None)
-                made.append(self._told(_core.Experiment(usual), step, began, f"{len(usual)} steps, nothing changed"))
-                if made[0].outcome != "failed":
-                    return made
-                for name, times, change, batch, text in self._changes(snapshot, length):
-                    if any(one.name == name and one.outcome == "cured" for one in made):
-                        continue  # by less of it
-                    began = time.monotonic()
-                    losses = self._run(snapshot, times * length, change, batch)
-                    text = f"{text}, {len(losses)} steps from step {snapshot.step}"
-                    made.append(self._told(_core.Experiment(name, usual, losses), step, began, text))
-        finally:
-            now.restore()
-            program.restore()
-            for parameter, gradient in zip(guard._parts.parameters()[0], gradients, strict=True):
-                parameter.grad = gradient
-        return made
+        first = self._snapshot.step
+        return _core.prove_by_windows(self._run, recorded, suspected, first, steps, diverged, Progress())
 
-    def _told(self, made: Experiment, step: int, began: float, text: str) -> Experiment:
-        made.step, made.text, made.seconds = step, text, time.monotonic() - began
-        self.progress(made)
-        return made
+    def _starts(self, diverged: bool) -> list[Snapshot]:
+        """Where windows begin; the next one where the one before shows no fault."""
+        snapshots = self.guard._snapshots
+        first = snapshots.newest_until(self._onset if diverged else max(0, self._onset - _BEFORE))
+        oldest = next(iter(snapshots), None)
+        starts = [first] if diverged else [first, oldest]
+        return [one for i, one in enumerate(starts) if one is not None and one not in starts[:i]]
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Neither the guard nor the watch takes these steps for the run's."""
-        active, self.guard._active = self.guard._active, False
-        self.guard.watch._live.begin_aside()
+    def _as_it_was(self) -> Iterator[None]:
+        """Neither the guard nor the watch takes these steps for the run's, and all is put back."""
+        guard = self.guard
+        now = Snapshot(guard.steps, guard._parts)
+        program = ProgramState([self.train_step, self.batches, *guard._parts.roots()], guard._parts.known())
+        parameters = guard._parts.parameters()[0]
+        gradients = [parameter.grad for parameter in parameters]
+        active, guard._active = guard._active, False
+        guard.watch._live.pause()
         try:
             yield
         finally:
-            self.guard.watch._live.end_aside(False)
-            self.guard._active = active
+            guard.watch._live.resume()
+            guard._active = active
+            now.restore()
+            program.restore()
+            guard._hooks.forget_sizes()
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
 
-    def _run(self, snapshot: Snapshot, steps: int, change: Any, batch: Callable | None) -> list[float]:
-        """The losses, up to the first one that is not finite."""
-        snapshot.restore()
+    def _run(self, name: str, times: int, warm_up: int, steps: int, watched: bool) -> tuple[list, Run | None] | None:
+        """Losses up to the first one that is not finite, and what a watch recorded."""
+        self._snapshot.restore()
         for parameter in self.guard._parts.parameters()[0]:
             parameter.grad = None
+        change = self._change(name, times, warm_up)
+        if change is None:
+            return None
         losses: list[float] = []
-        with contextlib.suppress(IndexError), change:
-            for number in range(snapshot.step, snapshot.step + steps):
-                given = self.batches(number)
-                given = given if isinstance(given, tuple) else (given,)
-                losses.append(self._loss(given if batch is None else batch(given)))
-                if not math.isfinite(losses[-1]):
-                    break
-        return losses
+        watch = self._watch() if watched else None
+        try:
+            with contextlib.suppress(IndexError), change as applied:
+                for number in range(self._snapshot.step, self._snapshot.step + steps):
+                    given = self.batches(number)
+                    given = given if isinstance(given, tuple) else (given,)
+                    losses.append(self._loss(given if applied.batch is None else applied.batch(number, given)))
+                    if not math.isfinite(losses[-1]):
+                        break
+        finally:
+            if watch is not None:
+                watch.close()
+        return (losses, watch and watch.run()) if applied.used else None
+
+    def _watch(self) -> Any:
+        from firstfault._watch import Watch
+
+        parts = self.guard._parts
+        return Watch(dict(parts.models), parts.optimizers).start()
 
     def _loss(self, given: tuple) -> float:
         """NaN also for a step that cannot be made, as with parameters that are NaN by then."""
@@ -106,97 +120,65 @@ class Windows:
             return math.nan
         return math.nan if loss is None else float(loss.detach())
 
-    def _changes(self, snapshot: Snapshot, length: int) -> Iterator[tuple]:
-        none = contextlib.nullcontext
-        for part in _SMALLER:
-            if part * length <= _MOST_STEPS:
-                rate = self._rate(lambda _, part=part: 1 / part)
-                yield "lower_rate", part, rate, None, f"1/{part} of the learning rate"
-        yield "zero_grad", 1, self._before_forward(), None, "gradients set to zero before each step"
-        yield "averaged", 1, self._averaged(), None, "gradients divided by the number of backwards"
-        if snapshot.step == 0:
-            warm = max(5, length // 2)
-            yield "warm_up", 1, self._rate(lambda n: min(1.0, n / warm)), None, f"a warm-up of {warm} steps"
-        if (standardise := _standardiser(self.batches(snapshot.step))) is not None:
-            yield "standardised", 1, none(), standardise, "inputs and targets with mean 0 and deviation 1"
-        if any(fact.kind == "raw_scores" for fact in self.guard.watch.run().facts):
-            yield "log_probabilities", 1, _log_probabilities(), None, "log_softmax of the scores before nll_loss"
-
-    @contextlib.contextmanager
-    def _hooked(self, before: Callable[[Any], None], after: Callable[[Any], None] | None = None) -> Iterator[None]:
-        handles = [one.register_step_pre_hook(lambda o, *_: before(o)) for one in self.optimizers]
-        if after is not None:
-            handles += [one.register_step_post_hook(lambda o, *_: after(o)) for one in self.optimizers]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _rate(self, factor: Callable[[int], float]) -> Any:
-        saved: dict[int, list[Any]] = {}
-        count = [0]
-
-        def before(optimizer: Any) -> None:
-            count[0] += 1
-            saved[id(optimizer)] = [group["lr"] for group in optimizer.param_groups]
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] * factor(count[0])
-
-        def after(optimizer: Any) -> None:
-            for group, lr in zip(optimizer.param_groups, saved.pop(id(optimizer), ()), strict=False):
-                group["lr"] = lr
-
-        return self._hooked(before, after)
-
-    def _before_forward(self) -> Any:
-        def after(optimizer: Any) -> None:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None
-
-        return self._hooked(lambda _: None, after)
-
-    @contextlib.contextmanager
-    def _averaged(self) -> Iterator[None]:
-        import torch
-
-        count = [0]
-        backward = torch.Tensor.backward
-
-        def counted(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            count[0] += 1
-            return backward(tensor, *args, **kwargs)
-
-        def before(optimizer: Any) -> None:
-            times, count[0] = max(1, count[0]), 0
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.div_(times)
-
-        torch.Tensor.backward = counted
-        try:
-            with self._hooked(before):
-                yield
-        finally:
-            torch.Tensor.backward = backward
+    def _change(self, name: str, times: int, warm_up: int) -> Any:
+        parts = self.guard._parts
+        parameters = parts.parameters()[0]
+        if name == "initialised":
+            _module().draw_anew(parameters)
+            return contextlib.nullcontext(Applied())
+        if name == "other_activation":
+            draw_for_relu(parameters)
+        if name == "float32":
+            return _applied(in_float32(parameters, parts, parts.optimizers))
+        if name == "standardised":
+            standardise = _standardiser(self.batches(self._snapshot.step))
+            return None if standardise is None else _with_batch(lambda _, given: standardise(given))
+        if name == "clipped":
+            return _with_batch(_Clipping(self._onset))
+        if name == "other_batch":
+            before = self.batches(self._onset - 1) if self._onset > self._snapshot.step else None
+            before = before if before is None or isinstance(before, tuple) else (before,)
+            return before and _with_batch(lambda number, given: before if number == self._onset else given)
+        return self._changes.of(name, times, warm_up)
 
 
 @contextlib.contextmanager
-def _log_probabilities() -> Iterator[None]:
-    import torch.nn.functional
+def _applied(change: contextlib.AbstractContextManager) -> Iterator[Applied]:
+    with change:
+        yield Applied()
 
-    plain = torch.nn.functional.nll_loss
 
-    def on_scores(scores: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return plain(scores.log_softmax(1 if scores.dim() > 1 else 0), *args, **kwargs)
+@contextlib.contextmanager
+def _with_batch(batch: Callable[[int, tuple], tuple]) -> Iterator[Applied]:
+    applied = Applied()
+    applied.batch = batch
+    yield applied
+    applied.used = getattr(batch, "used", True)
 
-    torch.nn.functional.nll_loss = on_scores
-    try:
-        yield
-    finally:
-        torch.nn.functional.nll_loss = plain
+
+class _Clipping:
+    """The batch of one step, clipped to the range of those before it."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._memory = _module().BatchMemory()
+        self.used = False
+
+    def __call__(self, number: int, given: tuple) -> tuple:
+        import torch
+        from torch.utils._pytree import tree_flatten, tree_unflatten
+
+        leaves, spec = tree_flatten(given)
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaves[i] for i in places]
+        if number != self._step:
+            self._memory.remember(tensors)
+            return given
+        for place, tensor in zip(places, self._memory.clipped(tensors), strict=True):
+            if tensor is not leaves[place]:
+                leaves[place] = tensor.requires_grad_(leaves[place].requires_grad)
+                self.used = True
+        return tree_unflatten(leaves, spec)
 
 
 def _standardiser(batch: Any) -> Callable[[tuple], tuple] | None:

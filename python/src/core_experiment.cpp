@@ -1,53 +1,78 @@
 // Python's view of events/experiment.h, and of what came of a window of steps.
 #include "firstfault/events/experiment.h"
 
-#include "firstfault/guard/window.h"
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "firstfault/guard/prove.h"
+#include "firstfault/reason/engine.h"
+#include "firstfault/reason/standing/experiments_of_causes.h"
 #include "firstfault/record/run.h"
 #include "python/src/core_types.h"
 
 namespace firstfault::python {
 namespace {
 
-void make_window(Experiment* self, std::string name, const std::vector<double>& unchanged,
-                 const std::vector<double>& changed) {
-  new (self) Experiment();
-  self->name = std::move(name);
-  self->outcome = guard::judge_window(unchanged, changed);
-  self->size = static_cast<std::int64_t>(changed.size());
-  self->replays = self->size;
-}
+// run(name, times, warm_up, steps, watched) gives (losses, what the watch recorded or None), or None where that change
+// cannot be made; name "" for none.
+class CalledProgram final : public guard::WindowProgram {
+ public:
+  explicit CalledProgram(nb::callable run) : run_(std::move(run)) {}
 
-void make_unchanged_window(Experiment* self, const std::vector<double>& losses) {
-  new (self) Experiment();
-  self->name = experiment::kWindow;
-  self->outcome = guard::left_its_level(losses) ? ExperimentOutcome::failed : ExperimentOutcome::cured;
-  self->size = self->replays = static_cast<std::int64_t>(losses.size());
+  std::optional<guard::WindowRun> run(const guard::WindowChange* change, std::int64_t steps, bool watched) override {
+    const guard::WindowChange none;
+    const guard::WindowChange& given = change ? *change : none;
+    const nb::object made = run_(std::string(given.name), given.times, given.warm_up, steps, watched);
+    if (made.is_none()) return std::nullopt;
+    const auto pair = nb::cast<nb::tuple>(made);
+    guard::WindowRun run{nb::cast<std::vector<double>>(pair[0]), {}};
+    if (!pair[1].is_none()) {
+      const auto seen = nb::cast<Run>(pair[1]);
+      run.nonfinite = !seen.origins.empty();
+      run.healthy = !run.nonfinite && reason::hypotheses(seen).empty();
+    }
+    return run;
+  }
+
+ private:
+  nb::callable run_;
+};
+
+std::vector<Experiment> prove(nb::callable run, const Run& recorded, const std::vector<Hypothesis>& suspected,
+                              std::int64_t first, std::int64_t steps, bool diverged, nb::callable progress) {
+  CalledProgram program(std::move(run));
+  guard::WindowPlan plan{.step = suspected.front().step, .first = first, .steps = steps, .diverged = diverged};
+  plan.own = reason::own_experiments(suspected);
+  plan.raw_scores = std::any_of(recorded.facts.begin(), recorded.facts.end(),
+                                [](const Fact& fact) { return fact.kind == FactKind::raw_scores; });
+  plan.progress = [&](const Experiment& one) { progress(one); };
+  return guard::prove_by_windows(program, plan);
 }
 
 }  // namespace
 
 void bind_experiment(nb::module_& m) {
   nb::class_<Experiment>(m, "Experiment", "A faulty step, or a window of steps, run again with one thing changed.")
-      .def("__init__", &make_unchanged_window, nb::arg("losses"), "Of the window with nothing changed.")
-      .def("__init__", &make_window, nb::arg("name"), nb::arg("unchanged"), nb::arg("changed"),
-           "Of a window: the losses with nothing changed, and with the change.")
       .def_ro("name", &Experiment::name, "'unchanged', 'previous_batch', 'operand', ...; see docs/replay.md.")
       .def_prop_ro(
           "outcome", [](const Experiment& e) { return identifier(name_of(e.outcome)); },
           "'cured', 'failed', 'delayed', 'not_applicable', 'threw' or 'out_of_budget'.")
-      .def_rw("step", &Experiment::step, "As the run counts.")
+      .def_ro("step", &Experiment::step, "As the run counts.")
       .def_prop_ro("op", [](const Experiment& e) { return or_none(e.op); })
       .def_ro("samples", &Experiment::samples)
       .def_ro("size", &Experiment::size, "How much was changed: ops, values, sets of samples, steps.")
       .def_ro("replays", &Experiment::replays)
-      .def_rw("seconds", &Experiment::seconds)
-      .def_rw("text", &Experiment::text, "What was changed.")
+      .def_ro("seconds", &Experiment::seconds)
+      .def_ro("text", &Experiment::text, "What was changed.")
       .def("__repr__", [](const Experiment& e) {
         return "<Experiment " + e.name + " " + identifier(name_of(e.outcome)) + ": " + e.text + ">";
       });
   m.def(
       "experiments_of", [](const Run& run) { return experiments_of(run.facts); }, nb::arg("run"),
       "The experiments that a guard made, in their order.");
+  m.def("prove_by_windows", &prove, nb::arg("run"), nb::arg("recorded"), nb::arg("suspected"), nb::arg("first"),
+        nb::arg("steps"), nb::arg("diverged"), nb::arg("progress"));
 }
 
 }  // namespace firstfault::python

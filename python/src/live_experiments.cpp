@@ -43,6 +43,18 @@ struct BoundCircumstances {
   nb::object report;  // likewise
 };
 
+// The same tensors where nothing lies outside of the range of earlier batches.
+nb::list clipped(const guard::BatchMemory& self, const nb::list& batch) {
+  const auto tensors = tensors_of(batch);
+  const bool known = self.batches() >= guard::BatchMemory::kEnough && self.ranges().size() == tensors.size();
+  nb::list list;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto made = known ? guard::clipped_to(self.ranges()[i], tensors[i], false) : at::Tensor();
+    list.append(made.defined() ? python_tensor(made) : nb::object(batch[i]));
+  }
+  return list;
+}
+
 guard::Experiments experiment(BoundReplayer& self, const guard::ReplayResult& step, const guard::BatchMemory& memory,
                               BoundCircumstances& bound) {
   auto& replayer = self.open();
@@ -68,7 +80,8 @@ guard::Experiments experiment(BoundReplayer& self, const guard::ReplayResult& st
 void bind_experiments(nb::module_& m) {
   nb::class_<guard::BatchMemory>(m, "BatchMemory")
       .def(nb::init<>())
-      .def("remember", [](guard::BatchMemory& self, const nb::list& batch) { self.remember(tensors_of(batch)); });
+      .def("remember", [](guard::BatchMemory& self, const nb::list& batch) { self.remember(tensors_of(batch)); })
+      .def("clipped", &clipped);
   nb::class_<BoundCircumstances>(m, "Circumstances")
       .def(
           "__init__",

@@ -147,6 +147,10 @@ void bind_watch(nb::module_& m) {
       .def(
           "end_aside", [](BoundWatch& self, bool died) { return self.observer->end_aside(died); }, Unlocked())
       .def(
+          "pause", [](BoundWatch& self) { self.observer->pause(); }, Unlocked())
+      .def(
+          "resume", [](BoundWatch& self) { self.observer->resume(); }, Unlocked())
+      .def(
           "pending_loss", [](BoundWatch& self) { return self.observer->pending_loss(); }, Unlocked())
       .def(
           "run", [](BoundWatch& self) { return self.observer->run(); }, Unlocked())

@@ -6,6 +6,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_to_copy.h>
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/where.h>
 #include <ATen/record_function.h>
 
 namespace firstfault::guard {
@@ -54,6 +57,22 @@ BatchTensors BatchMemory::previous() const {
     if (version_of(last_[i]) != versions_[i]) return {};
   }
   return last_;
+}
+
+at::Tensor clipped_to(const std::optional<BatchMemory::Range>& range, const at::Tensor& tensor, bool whole) {
+  constexpr double kMargin = 0.5;  // of the width of the range
+  if (!range || !tensor.defined() || tensor.layout() != at::kStrided || tensor.numel() == 0) return {};
+  if (tensor.is_complex() || tensor.scalar_type() == at::kBool || tensor.is_floating_point() == whole) return {};
+  const double width = range->greatest - range->least;
+  if (!whole && width == 0) return {};
+  const double margin = whole ? 0 : kMargin * width;
+  const at::Tensor values = tensor.detach();
+  const at::Tensor made =
+      whole
+          ? at::clamp(values, static_cast<std::int64_t>(range->least), static_cast<std::int64_t>(range->greatest))
+          : at::where(at::isfinite(values), at::clamp(values, range->least - margin, range->greatest + margin), values);
+  const auto unequal = [](const at::Tensor& a, const at::Tensor& b) { return a.ne(b).sum().item<std::int64_t>(); };
+  return unequal(made, values) > unequal(values, values) ? made.to(values.scalar_type()) : at::Tensor();
 }
 
 }  // namespace firstfault::guard

@@ -16,6 +16,7 @@ class BatchMemory {
   struct Range {
     double least = 0, greatest = 0;
   };
+  static constexpr std::int64_t kEnough = 2;  ///< batches, for their range to say something
 
   /// The batch of a step in which nothing was wrong.
   void remember(const BatchTensors& batch);
@@ -33,5 +34,10 @@ class BatchMemory {
   std::vector<std::optional<Range>> ranges_;
   std::int64_t seen_ = 0, batches_ = 0;
 };
+
+/// Clipped to the range, of floating numbers with half its width on each side. Undefined where nothing lies outside.
+/// NaN and Inf stay: they are no outliers. Whole numbers (`whole`) may be indices, lengths and masks, and floating ones
+/// that never varied a mask or a weight: what clipping does to those says nothing about outliers.
+at::Tensor clipped_to(const std::optional<BatchMemory::Range>& range, const at::Tensor& tensor, bool whole);
 
 }  // namespace firstfault::guard

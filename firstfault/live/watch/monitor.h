@@ -87,6 +87,9 @@ class Monitor final : public intercept::Listener {
   /// the run. Between steps, on the thread that trains; nobody else may observe. `died`: by an exception.
   void begin_aside();
   Run end_aside(bool died);
+  /// From here to resume() nothing is watched, and somebody else may observe. Between steps.
+  void pause();
+  void resume();
   /// In a step whose optimizer undoes the loss scale itself, as fused ones do: the scale, and whether the optimizer
   /// found Inf in the gradients and passes the step over.
   void scaled(double scale, bool passed_over);
@@ -158,6 +161,7 @@ class Monitor final : public intercept::Listener {
   const MonitorOptions options_;
   trace::Tracer tracer_;
   std::unique_ptr<Aside> aside_;
+  bool paused_running_ = false, paused_observing_ = false;
   std::atomic<bool> running_{false};
   std::atomic<bool> observing_{false};
   std::atomic<bool> closed_{false};

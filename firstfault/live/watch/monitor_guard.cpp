@@ -102,7 +102,6 @@ bool Monitor::wrote_finite(const at::Tensor& tensor) {
 
 struct Monitor::Aside {
   trace::Tracer tracer;
-  bool was_running = false, was_observing = false;
   explicit Aside(intercept::Places& places) : tracer({}, std::make_unique<BorrowedPlaces>(places)) {}
 };
 
@@ -114,6 +113,22 @@ Monitor::Monitor(const MonitorOptions& options, std::unique_ptr<intercept::Place
       recorder_(options.thresholds, options.run_file) {}
 
 Monitor::~Monitor() { close(RunState::complete); }
+
+void Monitor::pause() {
+  paused_running_ = running_.exchange(false);
+  paused_observing_ = paused_running_ && observing_.exchange(false);
+  if (paused_observing_) intercept::stop_observing();
+}
+
+void Monitor::resume() {
+  if (paused_observing_) {
+    tracer_.resume_at(step_);
+    observing_.store(true);
+    intercept::start_observing(*this);
+  }
+  running_.store(paused_running_);
+  paused_running_ = paused_observing_ = false;
+}
 
 void Monitor::begin_aside() {
   if (aside_) return;
@@ -127,9 +142,7 @@ void Monitor::begin_aside() {
     }
     aside->tracer.set_names(std::move(modules), std::move(named));
   }
-  aside->was_running = running_.exchange(false);
-  aside->was_observing = aside->was_running && observing_.exchange(false);
-  if (aside->was_observing) intercept::stop_observing();
+  pause();
   aside_ = std::move(aside);
   intercept::start_observing(aside_->tracer);
 }
@@ -139,13 +152,8 @@ Run Monitor::end_aside(bool died) {
   intercept::stop_observing();
   aside_->tracer.finish(died);
   Run run = aside_->tracer.run();
-  const auto aside = std::move(aside_);
-  if (aside->was_observing) {
-    tracer_.resume_at(step_);
-    observing_.store(true);
-    intercept::start_observing(*this);
-  }
-  running_.store(aside->was_running);
+  aside_.reset();
+  resume();
   return run;
 }
 

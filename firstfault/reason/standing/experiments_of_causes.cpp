@@ -31,7 +31,7 @@ const std::vector<CauseTests>& table() {
       {"bad_init", {kInitialised}, false, false, "the first step with parameters drawn anew"},
       {"hyperparameter", {kHyperparameter, kOperand, kResult}, true, false, "the step with that number repaired"},
       {"optimizer_state",
-       {kHyperparameter},
+       {kHyperparameter, kKeptState},
        false,
        false,
        "the step with an eps that counts in this dtype",
@@ -42,12 +42,24 @@ const std::vector<CauseTests>& table() {
       {"missing_zero_grad", {kZeroGrad}, false, true, "a window of steps with gradients set to zero before each"},
       {"accumulation_not_averaged", {kAveraged}, false, true, "a window of steps with the gradients averaged"},
       {"exploding_gradient", {kLowerRate}, false, true, "a window of steps with lr / 10 over ten times the steps"},
-      {"vanishing_gradient", {}, false, true, "a window of steps with another activation or initialisation"},
-      {"dead_units", {}, false, true, "a window of steps with a leaky activation"},
-      {"saturation", {}, false, true, "a window of steps with parameters drawn anew"},
-      {"weight_decay_sign", {}, false, true, "a window of steps without weight decay"},
+      {"vanishing_gradient",
+       {kInitialised, kOtherActivation},
+       false,
+       true,
+       "a window of steps with another activation or initialisation",
+       "",
+       true},
+      {"dead_units", {kLeaky, kLowerRate}, false, true, "a window of steps with a leaky activation", "", true},
+      {"saturation",
+       {kInitialised, kStandardised, kOtherActivation},
+       false,
+       true,
+       "a window of steps with parameters drawn anew",
+       "",
+       true},
+      {"weight_decay_sign", {kWithoutDecay}, false, true, "a window of steps without weight decay"},
       {"weight_growth", {}, false, true, "a window of steps with weight decay"},
-      {"loss_spike", {kWithoutStep}, false, true, "the window without that step"},
+      {"loss_spike", {kOtherBatch}, false, true, "the window with another batch in its place"},
   };
   return causes;
 }
@@ -58,6 +70,21 @@ const CauseTests* tests_of(std::string_view cause) {
   const auto found =
       std::find_if(table().begin(), table().end(), [&](const CauseTests& one) { return one.cause == cause; });
   return found == table().end() ? nullptr : &*found;
+}
+
+std::vector<std::string_view> own_experiments(const std::vector<Hypothesis>& hypotheses) {
+  std::vector<std::string_view> all;
+  for (const Hypothesis& one : hypotheses) {
+    const CauseTests* tests = tests_of(one.cause);
+    if (tests == nullptr) continue;
+    for (const std::string_view name : tests->own) {
+      if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
+    }
+    // Whether it is bound to that batch says where, whatever else cures.
+    const bool of_a_batch = std::find(tests->own.begin(), tests->own.end(), kBatchClipped) != tests->own.end();
+    if (of_a_batch) all.push_back(kOtherBatch);
+  }
+  return all;
 }
 
 const std::vector<Rival>& rivals() {

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "firstfault/events/hypothesis.h"
+
 namespace firstfault::reason {
 
 struct CauseTests {
@@ -18,10 +20,15 @@ struct CauseTests {
   bool window = false;
   std::string_view missing;      ///< what would test it, as a person reads it
   std::string_view goes_before;  ///< a more general cause, whose change cures whatever its own does; "" for none
+  /// Its own changes are some of many that could help: that none of them cures refutes nothing.
+  bool some_of_many = false;
 };
 
 /// nullptr for a cause that no experiment is known for.
 const CauseTests* tests_of(std::string_view cause);
+
+/// Names of the changes that speak for any of them, each once.
+std::vector<std::string_view> own_experiments(const std::vector<Hypothesis>& hypotheses);
 
 /// A cause that an experiment alone speaks for, whatever hypothesis is being tested: where its change cures too, the
 /// two cannot be told apart.

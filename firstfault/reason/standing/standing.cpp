@@ -143,7 +143,10 @@ void place(Hypothesis& hypothesis, const Results& results) {
 std::vector<std::string> more_specific(const CauseTests& tests, const Results& results,
                                        const std::vector<Hypothesis>& suspected) {
   std::vector<std::string> found;
-  if (std::find(tests.own.begin(), tests.own.end(), kLowerRate) == tests.own.end()) return found;
+  const bool by_rate_alone = std::all_of(tests.own.begin(), tests.own.end(), [&](std::string_view name) {
+    return (name == kLowerRate) == results.cured(name);
+  });
+  if (!by_rate_alone) return found;
   for (const Rival& rival : rivals_of_a_lower_rate()) {
     if (!results.cured(rival.experiment)) continue;
     if (rival.only_if_suspected && !holds(suspected, rival.cause)) continue;
@@ -171,7 +174,13 @@ void judge_window(Hypothesis& hypothesis, const CauseTests& tests, const Results
       return;
     }
   }
-  if (results.window() && any_own(tests, results, &Results::failed)) return refute(hypothesis);
+  if (results.window() && results.cured(kOtherBatch)) {
+    add(hypothesis, results, kOtherBatch);
+    hypothesis.standing = Standing::located;
+    return say(hypothesis, "the replays say where, not why");
+  }
+  const bool failed = results.window() && any_own(tests, results, &Results::failed);
+  if (failed && !tests.some_of_many) return refute(hypothesis);
   add(hypothesis, results, kPreviousBatch);
   add(hypothesis, results, kEarlierState);
   const std::string since =
@@ -207,7 +216,9 @@ void judge(Hypothesis& hypothesis, const Results& results, const std::vector<Hyp
   add(hypothesis, results, kUnchanged);
   if (!results.exact()) return not_tested(hypothesis, "not tested: the step cannot be run again as it was");
   if (tests == nullptr) return not_tested(hypothesis, "not tested: no experiment is known for this cause");
-  if (tests->window || began_before(hypothesis)) return judge_window(hypothesis, *tests, results, suspected);
+  const bool windows_alone = results.window() && results.find(kUnchanged) == nullptr;
+  if (tests->window || windows_alone || began_before(hypothesis))
+    return judge_window(hypothesis, *tests, results, suspected);
   judge_point(hypothesis, *tests, results, suspected);
 }
 

@@ -280,5 +280,41 @@ TEST(Standing, EveryCauseInTheTableSaysWhatWouldTestIt) {
   }
 }
 
+// Of windows alone: no step was faulty.
+std::vector<Experiment> windows(const std::vector<std::string_view>& cured,
+                                const std::vector<std::string_view>& failed = {}) {
+  std::vector<Experiment> all = {made(kWindow, Outcome::failed)};
+  for (const auto name : cured) all.push_back(made(name, Outcome::cured));
+  for (const auto name : failed) all.push_back(made(name, Outcome::failed));
+  return all;
+}
+
+TEST(Standing, WindowsProveWhatHasNoFaultyStep) {
+  EXPECT_EQ(standing(suspected("vanishing_gradient"), windows({kOtherActivation}, {kInitialised})),
+            Standing::confirmed);
+  EXPECT_EQ(standing(suspected("bad_init"), windows({kInitialised})), Standing::confirmed);
+  EXPECT_EQ(standing(suspected("mixed_precision"), windows({kFloat32})), Standing::confirmed);
+  EXPECT_EQ(standing(suspected("loss_definition"), windows({kTargetShape})), Standing::confirmed);
+  EXPECT_EQ(standing(suspected("optimizer_state"), windows({kKeptState})), Standing::confirmed);
+  EXPECT_EQ(standing(suspected("dead_units"), windows({kLowerRate}, {kLeaky})), Standing::confirmed);
+}
+
+TEST(Standing, SomeOfManyChangesRefuteNothingAndAnOwnOneDoes) {
+  EXPECT_EQ(standing(suspected("dead_units"), windows({}, {kLeaky, kLowerRate})), Standing::not_tested);
+  EXPECT_EQ(standing(suspected("bad_init"), windows({}, {kInitialised})), Standing::refuted);
+}
+
+TEST(Standing, ASpikeThatIsGoneWithAnotherBatchIsLocatedAndWithItsBatchClippedProved) {
+  EXPECT_EQ(standing(suspected("data_outlier"), windows({kOtherBatch}, {kBatchClipped})), Standing::located);
+  EXPECT_EQ(standing(suspected("data_outlier"), windows({kOtherBatch, kBatchClipped})), Standing::confirmed);
+}
+
+TEST(Standing, OwnExperimentsAreNamedOnceAndThoseOfABatchAskForAnother) {
+  const auto names = own_experiments({suspected("dead_units"), suspected("exploding_gradient"), suspected("unknown")});
+  EXPECT_EQ(names, (std::vector<std::string_view>{kLeaky, kLowerRate}));
+  const auto of_batch = own_experiments({suspected("data_outlier")});
+  EXPECT_EQ(of_batch, (std::vector<std::string_view>{kBatchClipped, kOtherBatch}));
+}
+
 }  // namespace
 }  // namespace firstfault::reason

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include <ATen/ops/clamp.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/nan_to_num.h>
-#include <ATen/ops/where.h>
 #include <ATen/record_function.h>
 
 #include "firstfault/base/numbers.h"
@@ -15,9 +13,6 @@
 
 namespace firstfault::guard {
 namespace {
-
-constexpr std::int64_t kEnoughBatches = 2;
-constexpr double kMargin = 0.5;  ///< of the width of the range
 
 bool floating(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_floating_point() && tensor.layout() == at::kStrided;
@@ -49,28 +44,9 @@ void imputed(Trial& trial) {
              "the " + std::to_string(bad) + " values of the batch that are not finite, replaced by 0");
 }
 
-using Range = std::optional<BatchMemory::Range>;
-
-// Undefined where nothing lies outside. NaN and Inf stay: they are no outliers. Whole numbers may be indices, lengths
-// and masks, and floating ones that never varied a mask or a weight: what clipping does to those says nothing about
-// outliers.
-at::Tensor clipped(const at::Tensor& tensor, const Range& range, bool whole) {
-  if (!range || !tensor.defined() || tensor.layout() != at::kStrided || tensor.numel() == 0) return {};
-  if (tensor.is_complex() || tensor.scalar_type() == at::kBool || tensor.is_floating_point() == whole) return {};
-  const double width = range->greatest - range->least;
-  if (!whole && width == 0) return {};
-  const double margin = whole ? 0 : kMargin * width;
-  const at::Tensor values = tensor.detach();
-  const at::Tensor made =
-      whole
-          ? at::clamp(values, static_cast<std::int64_t>(range->least), static_cast<std::int64_t>(range->greatest))
-          : at::where(at::isfinite(values), at::clamp(values, range->least - margin, range->greatest + margin), values);
-  return unequal(made, values) > unequal(values, values) ? made.to(values.scalar_type()) : at::Tensor();
-}
-
 void clip(Trial& trial, std::string_view name, bool whole) {
   const auto& ranges = trial.given.ranges;
-  if (trial.given.batches < kEnoughBatches || ranges.size() != trial.batch().size()) {
+  if (trial.given.batches < BatchMemory::kEnough || ranges.size() != trial.batch().size()) {
     return trial.not_applicable(name, "too few earlier batches to know the range of values");
   }
   std::int64_t outside = 0;
@@ -79,7 +55,7 @@ void clip(Trial& trial, std::string_view name, bool whole) {
     const at::DisableRecordFunctionGuard unobserved;
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       const at::Tensor& tensor = trial.batch()[i];
-      const at::Tensor made = clipped(tensor, ranges[i], whole);
+      const at::Tensor made = clipped_to(ranges[i], tensor, whole);
       if (!made.defined()) continue;
       outside += unequal(made, tensor.detach()) - unequal(made, made);
       where += (where.empty() ? "" : "; ") + std::string("tensor ") + std::to_string(i) + " of the batch, " +
@@ -92,7 +68,7 @@ void clip(Trial& trial, std::string_view name, bool whole) {
   Change change;
   change.batch = [&](BatchTensors batch) {
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      const at::Tensor made = clipped(batch[i], ranges[i], whole);
+      const at::Tensor made = clipped_to(ranges[i], batch[i], whole);
       if (made.defined()) batch[i] = again(made, batch[i]);
     }
     return batch;
