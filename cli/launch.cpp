@@ -116,6 +116,8 @@ std::string default_run_file(const std::string& name) {
   return fmt::format("runs/{}-{}-{}.ffrun", usable ? name : "run", time, getpid());
 }
 
+bool is_script(const Launch& launch) { return launch.module || inspect(launch.command.front()).python; }
+
 int launch(const Launch& launch, const Context& context) {
   if (launch.module) return run_python(launch, context);
   const ProgramFile program = inspect(launch.command.front());

@@ -23,6 +23,9 @@ std::string default_run_file(const std::string& name);
 /// `context.err`. A program that cannot be watched runs unwatched, after a sentence that says why.
 int launch(const Launch& launch, const Context& context);
 
+/// Whether it is Python that runs it.
+bool is_script(const Launch& launch);
+
 /// Folder of libfirstfault_core, beside which the other libraries are.
 std::string library_folder();
 

@@ -4,6 +4,7 @@
 namespace firstfault::cli {
 
 Action declare_run(Options& options);
+Action declare_prove(Options& options);
 Action declare_show(Options& options);
 Action declare_explain(Options& options);
 Action declare_events(Options& options);
@@ -17,6 +18,7 @@ Action declare_info(Options& options);
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"run", "Runs a Python script or a LibTorch program, unchanged, and records it", declare_run},
+      {"prove", "Runs a Python script again with one thing changed each, to prove why it failed", declare_prove},
       {"show", "The state of a run: verdict, last steps, what is not healthy", declare_show},
       {"explain", "Why it failed: hypotheses, likeliest first", declare_explain},
       {"events", "What changed when: every transition of a site", declare_events},

@@ -105,7 +105,7 @@ std::vector<Experiment> prove_by_windows(WindowProgram& program, const WindowPla
     const bool too_short = change.times > 1 && one.size < steps && one.outcome == ExperimentOutcome::cured;
     if (too_short) {
       one.outcome = ExperimentOutcome::not_applicable;
-      one.text += ", and then there is no more data: it says nothing at so few";
+      one.text += ", and then there is no more data";
     }
     add(std::move(one));
   }

@@ -258,3 +258,136 @@ def draw_for_relu(parameters: list[torch.Tensor]) -> None:
         for parameter in parameters:
             if parameter.dim() > 1 and parameter.is_floating_point():
                 parameter.mul_(2**0.5)
+
+
+class ProcessChanges(Changes):
+    """Of a whole script, from its import of torch to its end."""
+
+    def of(self, name: str, times: int, warm_up: int) -> contextlib.AbstractContextManager[Applied] | None:
+        if name == "initialised":
+            return _drawn(_module().draw_anew)
+        if name == "other_activation":
+            return self._drawn_activation()
+        if name == "float32":
+            return _wide()
+        if name == "standardised":
+            return _standardised_calls()
+        return super().of(name, times, warm_up)
+
+    @contextlib.contextmanager
+    def _drawn_activation(self) -> Iterator[Applied]:
+        with _drawn(draw_for_relu), self._other_activation() as applied:
+            yield applied
+
+
+@contextlib.contextmanager
+def _drawn(draw: Callable[[list], None]) -> Iterator[Applied]:
+    """The parameters of each optimizer, when it is made."""
+    import torch
+
+    applied = Applied()
+    applied.used = False
+    init = torch.optim.Optimizer.__init__
+
+    def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        init(optimizer, *args, **kwargs)
+        applied.used = True
+        draw(list(_parameters(optimizer)))
+
+    torch.optim.Optimizer.__init__ = made
+    try:
+        yield applied
+    finally:
+        torch.optim.Optimizer.__init__ = init
+
+
+@contextlib.contextmanager
+def _wide() -> Iterator[Applied]:
+    from firstfault._experiments import autocast_switched_off, wide_casts
+
+    with autocast_switched_off(), wide_casts():
+        yield Applied()
+
+
+class Standardiser:
+    """By the statistics of the first tensors that it is given: of matrices column by column, else of all together."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._known = [self._statistics(tensor) for tensor in tensors]
+
+    def __bool__(self) -> bool:
+        return any(self._known)
+
+    @staticmethod
+    def _statistics(leaf: Any) -> tuple | None:
+        import torch
+
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or leaf.dim() < 1 or len(leaf) < 2:
+            return None
+        if not bool(torch.isfinite(leaf).all()):
+            return None
+        values = leaf.detach().double()
+        along = [0] if leaf.dim() <= 2 else list(range(leaf.dim()))
+        mean, deviation = values.mean(along, keepdim=True), values.std(along, keepdim=True)
+        return mean, torch.where(deviation > 0, deviation, torch.ones_like(deviation))
+
+    def __call__(self, leaves: list[Any]) -> list[Any]:
+        made = list(leaves)
+        for i, (leaf, one) in enumerate(zip(leaves, self._known, strict=True)):
+            if one is not None:
+                made[i] = ((leaf.double() - one[0]) / one[1]).to(leaf.dtype)
+        return made
+
+
+@contextlib.contextmanager
+def _standardised_calls() -> Iterator[Applied]:
+    """What modules of the outermost kind are called on, and the targets of regression losses."""
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+    known: dict[Any, Standardiser] = {}
+    depth = [0]
+
+    def standardised(key: Any, tensors: list[Any]) -> list[Any]:
+        given = [one if _is_data(one) else None for one in tensors]
+        if key not in known:
+            known[key] = Standardiser(given)
+        if not known[key]:
+            return tensors
+        applied.used = True
+        return [old if new is None else new for old, new in zip(tensors, known[key](given), strict=True)]
+
+    def enter(module: Any, args: tuple) -> tuple | None:
+        depth[0] += 1
+        if depth[0] > 1 or isinstance(module, torch.nn.modules.loss._Loss):
+            return None
+        return tuple(standardised((id(module), len(args)), list(args)))
+
+    def leave(*_: Any) -> None:
+        depth[0] -= 1
+
+    def with_target(loss: Callable[..., Any]) -> Callable[..., Any]:
+        def call(given: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            return loss(given, *standardised(loss, [target]), *args, **kwargs)
+
+        return call
+
+    losses = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
+    handles = [
+        register_module_forward_pre_hook(enter),
+        register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        with _instead({loss: with_target(loss) for loss in losses}) as applied:
+            applied.used = False
+            yield applied
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _is_data(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.grad_fn is None

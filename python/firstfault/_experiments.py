@@ -223,15 +223,10 @@ def in_float32(parameters: list[torch.Tensor], parts: Any, optimizers: list[Any]
         tensor.data = data.float()
     for entry, key, value in kept_state:
         entry[key] = value.float()
-    enter, leave = torch.amp.autocast_mode.autocast.__enter__, torch.amp.autocast_mode.autocast.__exit__
-    torch.amp.autocast_mode.autocast.__enter__ = lambda self: self
-    torch.amp.autocast_mode.autocast.__exit__ = lambda *_: False
-    mode = _wide_casts(low)
     try:
-        with mode:
+        with autocast_switched_off(), wide_casts():
             yield
     finally:
-        torch.amp.autocast_mode.autocast.__enter__, torch.amp.autocast_mode.autocast.__exit__ = enter, leave
         for tensor, data in kept:
             tensor.grad = None
             tensor.data = data
@@ -239,11 +234,27 @@ def in_float32(parameters: list[torch.Tensor], parts: Any, optimizers: list[Any]
             entry[key] = value
 
 
-def _wide_casts(low: set) -> Any:
+@contextlib.contextmanager
+def autocast_switched_off() -> Iterator[None]:
+    """Whoever enters it stays in the precision that he has."""
+    import torch
+
+    autocast = torch.amp.autocast_mode.autocast
+    enter, leave = autocast.__enter__, autocast.__exit__
+    autocast.__enter__, autocast.__exit__ = lambda self: self, lambda *_: False
+    try:
+        yield
+    finally:
+        autocast.__enter__, autocast.__exit__ = enter, leave
+
+
+def wide_casts() -> Any:
     """Casts to a low precision go to float32; so do low-precision tensors that come from outside."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._pytree import tree_map
+
+    low = {torch.float16, torch.bfloat16}
 
     def wide(value: Any) -> Any:
         if isinstance(value, torch.dtype):

@@ -6,7 +6,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from firstfault._changes import Applied, Changes, draw_for_relu
+from firstfault._changes import Applied, Changes, Standardiser, draw_for_relu
 from firstfault._clip import _module
 from firstfault._experiments import Progress, in_float32
 from firstfault._replay import tensor_of
@@ -182,29 +182,15 @@ class _Clipping:
 
 
 def _standardiser(batch: Any) -> Callable[[tuple], tuple] | None:
-    """By the statistics of one batch, column by column; None where it has no floating tensor."""
-    import torch
+    """By the statistics of one batch; None where it has no floating tensor."""
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
-    def statistics(leaf: Any) -> tuple | None:
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or leaf.dim() < 1 or len(leaf) < 2:
-            return None
-        if not bool(torch.isfinite(leaf).all()):
-            return None
-        values = leaf.double()
-        along = [0] if leaf.dim() <= 2 else list(range(leaf.dim()))
-        mean, deviation = values.mean(along, keepdim=True), values.std(along, keepdim=True)
-        return mean, torch.where(deviation > 0, deviation, torch.ones_like(deviation))
-
-    known = [statistics(leaf) for leaf in tree_flatten(batch)[0]]
-    if not any(known):
+    standardiser = Standardiser(tree_flatten(batch)[0])
+    if not standardiser:
         return None
 
     def standardise(given: tuple) -> tuple:
         leaves, spec = tree_flatten(given)
-        for i, (leaf, one) in enumerate(zip(leaves, known, strict=True)):
-            if one is not None:
-                leaves[i] = ((leaf.double() - one[0]) / one[1]).to(leaf.dtype)
-        return tree_unflatten(leaves, spec)
+        return tree_unflatten(standardiser(leaves), spec)
 
     return standardise

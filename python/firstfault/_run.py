@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
 
 from firstfault import _core
+
+_NOT_APPLICABLE = 125  # exit code, for `firstfault prove`
 
 
 class WatchedScript:
@@ -14,6 +17,7 @@ class WatchedScript:
 
     def __init__(self, watch, path: str, quiet: bool):
         self.watch = watch
+        self.change: ChangedScript | None = None
         self.path = path
         self.quiet = quiet
         self.process = os.getpid()
@@ -25,19 +29,60 @@ class WatchedScript:
         try:
             # Set by an exception that nobody caught.
             self.watch.close(state="died" if getattr(sys, "last_type", None) else "complete")
+            if self.change is not None:
+                self.change.end()
             say(f"{_core.verdict(self.path)}; more: firstfault explain {shown(self.path)}", self.quiet)
         except Exception as error:
             say(f"the run file could not be finished: {type(error).__name__}: {error}", self.quiet)
 
 
-def start(path: str, level: str | None, quiet: bool) -> WatchedScript:
-    """Watch every model and optimizer of this process from now on."""
+def start(path: str, level: str | None, quiet: bool, change: str = "", steps: int = 0) -> WatchedScript:
+    """Watch every model and optimizer of this process from now on.
+
+    change: name, divisor and warm-up of a change that it is run with, separated by blanks; steps: after which it ends.
+    """
     from firstfault import _watch
 
     os.makedirs(os.path.dirname(path), exist_ok=True)
     watch = _watch.watch_process(run_file=path, level=level)
     atexit.unregister(watch.close)  # finish() comes later, and knows how the script ended
-    return WatchedScript(watch, path, quiet)
+    script = WatchedScript(watch, path, quiet)
+    if change:
+        script.change = ChangedScript(*change.split(" "))
+    if steps > 0:
+        _end_after(steps, script)
+    return script
+
+
+class ChangedScript:
+    """One thing is changed for the whole of this process."""
+
+    def __init__(self, name: str, times: str, warm_up: str) -> None:
+        from firstfault._changes import ProcessChanges
+
+        self._context = ProcessChanges().of(name, int(times), int(warm_up))
+        if self._context is None:
+            os._exit(_NOT_APPLICABLE)
+        self._applied = self._context.__enter__()
+
+    def end(self) -> None:
+        if not self._applied.used:
+            os._exit(_NOT_APPLICABLE)
+
+
+def _end_after(steps: int, script: WatchedScript) -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    made = itertools.count(1)  # each optimizer's step is one of the watch
+
+    def count(*_: object) -> None:
+        if next(made) >= steps and os.getpid() == script.process:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            script.finish()
+            os._exit(0)
+
+    register_optimizer_step_post_hook(count)
 
 
 def shown(path: str) -> str:

@@ -50,7 +50,7 @@ Evidence told(const Experiment& one) {
   std::string what = one.outcome == ExperimentOutcome::cured     ? "finite with "
                      : one.outcome == ExperimentOutcome::delayed ? "finite for longer, with the same growth, with "
                      : one.outcome == ExperimentOutcome::failed  ? "fails again with "
-                     : one.outcome == ExperimentOutcome::not_applicable ? "not tried, "
+                     : one.outcome == ExperimentOutcome::not_applicable ? "says nothing: "
                      : one.outcome == ExperimentOutcome::threw          ? "did not run with "
                                                                         : "not made, the budget was spent: ";
   if (one.name == kUnchanged) what = "";
@@ -60,7 +60,8 @@ Evidence told(const Experiment& one) {
 
 void add(Hypothesis& hypothesis, const Results& results, std::string_view name) {
   const Experiment* one = results.find(name);
-  if (one == nullptr || one->outcome == ExperimentOutcome::not_applicable) return;
+  const bool was_run = one != nullptr && (one->outcome != ExperimentOutcome::not_applicable || one->size > 0);
+  if (!was_run) return;
   hypothesis.evidence.push_back(told(*one));
 }
 
@@ -153,6 +154,14 @@ std::vector<std::string> more_specific(const CauseTests& tests, const Results& r
     found.emplace_back(rival.cause);
   }
   return found;
+}
+
+/// Windows in which something else was changed, and that were cured by it.
+void add_other_windows(Hypothesis& hypothesis, const CauseTests* tests, const Results& results) {
+  for (const std::string_view name : {kLowerRate, kZeroGrad, kAveraged, kWarmUp, kStandardised, kLogProbabilities}) {
+    const bool own = tests != nullptr && std::find(tests->own.begin(), tests->own.end(), name) != tests->own.end();
+    if (!own && results.window() && results.cured(name)) add(hypothesis, results, name);
+  }
 }
 
 /// What acted since an earlier step has spoilt the parameters: a repair of this step alone is no evidence.
@@ -281,7 +290,9 @@ std::vector<Hypothesis> judge_by_experiments(std::vector<Hypothesis> hypotheses,
                  [&](const Experiment& one) { return one.step == step; });
     const Results results(std::move(here));
     for (Hypothesis& one : hypotheses) {
-      if (one.step == step) judge(one, results, suspected);
+      if (one.step != step) continue;
+      judge(one, results, suspected);
+      if (one.standing != Standing::confirmed) add_other_windows(one, tests_of(one.cause), results);
     }
     add_rivals(hypotheses, results);
     if (!results.deterministic()) hypotheses.push_back(not_reproducible(results));

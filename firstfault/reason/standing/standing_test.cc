@@ -309,6 +309,14 @@ TEST(Standing, ASpikeThatIsGoneWithAnotherBatchIsLocatedAndWithItsBatchClippedPr
   EXPECT_EQ(standing(suspected("data_outlier"), windows({kOtherBatch, kBatchClipped})), Standing::confirmed);
 }
 
+TEST(Standing, AWindowThatSomethingElseCuresIsSaidOfWhatIsNotProved) {
+  const auto judged =
+      judge_by_experiments({suspected("overflow", "reduction_overflow")}, windows({kStandardised}, {kLowerRate}));
+  EXPECT_EQ(judged[0].standing, Standing::not_tested);
+  EXPECT_TRUE(says(judged[0], "finite with a change named standardised"));
+  EXPECT_FALSE(says(judged[0], "lower_rate"));
+}
+
 TEST(Standing, OwnExperimentsAreNamedOnceAndThoseOfABatchAskForAnother) {
   const auto names = own_experiments({suspected("dead_units"), suspected("exploding_gradient"), suspected("unknown")});
   EXPECT_EQ(names, (std::vector<std::string_view>{kLeaky, kLowerRate}));

@@ -11,7 +11,8 @@ _HERE = os.path.dirname(__file__)
 
 def _take_wishes():
     """Ours out of the environment: what the script starts in its turn runs as without us."""
-    wishes = {name: os.environ.pop(f"FIRSTFAULT_RUN_{name}", "") for name in ("FILE", "LEVEL", "QUIET")}
+    names = ("FILE", "LEVEL", "QUIET", "CHANGE", "STEPS")
+    wishes = {name: os.environ.pop(f"FIRSTFAULT_RUN_{name}", "") for name in names}
     before = os.environ.pop("FIRSTFAULT_RUN_PYTHONPATH", None)
     if before is None:
         os.environ.pop("PYTHONPATH", None)
@@ -77,7 +78,8 @@ def _begin():
         try:
             from firstfault import _run
 
-            state["run"] = _run.start(wishes["FILE"], wishes["LEVEL"] or None, bool(wishes["QUIET"]))
+            limits = wishes["CHANGE"], int(wishes["STEPS"] or 0)
+            state["run"] = _run.start(wishes["FILE"], wishes["LEVEL"] or None, bool(wishes["QUIET"]), *limits)
         except Exception as error:
             if not wishes["QUIET"]:
                 print(f"firstfault: the script runs unwatched: {type(error).__name__}: {error}", file=sys.stderr)
