@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +121,9 @@ class Guard:
         self._snapshots = Snapshots(self._parts, policy, int(snapshot_bytes))
         self._function = StepFunction(self, scaler, calls_step, int(accumulate))
         clip = _clip_arguments(max_norm, adaptive, clip_value, clip_factor)
-        checks = [live.StepCheck(*clip, float(norm_type), float(spike or 0)) for _ in optimizers]
-        self._hooks = OptimizerHooks(self, checks, clips=any(clip[i] for i in (0, 1, 3, 4)), undo=undo)
+        clips = any(clip[i] for i in (0, 1, 3, 4))
+        make_check = functools.partial(live.StepCheck, *clip, float(norm_type), float(spike or 0))
+        self._hooks = OptimizerHooks(self, make_check, clips=clips, undo=undo)
         looked_into = live.LookedInto(bool(experiments), int(replays))
         laboratory = Laboratory(self, looked_into, int(max_replays), float(max_seconds))
         self._faults = Faults(self, laboratory, policy, int(replays))

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 class OptimizerHooks:
     """One for all optimizers of a guard."""
 
-    def __init__(self, guard: Guard, checks: list[Any], *, clips: bool, undo: str) -> None:
-        """``checks``: for each optimizer what looks at its gradients and clips them."""
+    def __init__(self, guard: Guard, make_check: Callable[[], Any], *, clips: bool, undo: str) -> None:
+        """``make_check``: gives what looks at the gradients of an optimizer and clips them."""
         self.guard = guard
+        self._make_check = make_check
+        self._in_window: dict[int, Any] | None = None  # what clips while a window of steps is run again
         self._clips, self._undo_each = clips, undo == "step"
         self._copy_first = False  # several optimizers step within one call
         self._clips_kept = 0
-        optimizers = guard._parts.optimizers
         self.held = {
-            id(one): Guarded(one, i, check, guard._parts.names)
-            for i, (one, check) in enumerate(zip(optimizers, checks, strict=True))
+            id(one): Guarded(one, i, make_check(), guard._parts.names) for i, one in enumerate(guard._parts.optimizers)
         }
         self.repair_before_step: Callable[[Guarded], None] | None = None  # of an experiment
         self._handles: list[Any] = []
@@ -80,11 +80,13 @@ class OptimizerHooks:
 
     def _before(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> tuple | None:
         guard, held = self.guard, self.held.get(id(optimizer))
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if held is not None and self._in_window is not None:
+            return self._before_in_window(held, closure, args, kwargs)
         if held is None or not guard.running:
             return None
         held.refresh()
         guard._function.steps_seen += 1
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
         if guard._replay is not None:
             self._before_in_replay(held)
             return None if not callable(closure) else self._with_closure(held, closure, args, kwargs)
@@ -165,9 +167,7 @@ class OptimizerHooks:
             self._look_after_evaluation(held, result)
             return result
 
-        if "closure" in kwargs:
-            return args, {**kwargs, "closure": checked}
-        return (args[0], checked, *args[2:]), kwargs
+        return _with_another(checked, args, kwargs)
 
     def _look_after_evaluation(self, held: Guarded, result: Any) -> None:
         guard = self.guard
@@ -228,6 +228,34 @@ class OptimizerHooks:
         for held in self.held.values():
             held.end_step()
 
+    # -- in windows of steps that are run again
+
+    def begin_window(self) -> None:
+        """Gradients are clipped as in the run, by a history of their own, and nothing is refused."""
+        self._in_window = {key: self._make_check() for key in self.held} if self._clips else None
+        self.order()
+
+    def end_window(self) -> None:
+        self._in_window = None
+
+    def _before_in_window(self, held: Guarded, closure: Any, args: tuple, kwargs: dict) -> tuple | None:
+        check = self._in_window[id(held.optimizer)]
+
+        def clip() -> None:
+            held.refresh()
+            check.before(held.parameters, held.names, [], 0.0, held.lr())
+
+        if not callable(closure):
+            clip()
+            return None
+
+        def clipped(*given: Any, **named: Any) -> Any:
+            result = closure(*given, **named)
+            clip()
+            return result
+
+        return _with_another(clipped, args, kwargs)
+
     # -- in replays
 
     def _before_in_replay(self, held: Guarded) -> None:
@@ -242,3 +270,10 @@ class OptimizerHooks:
         gradients = [p.grad for p in held.parameters if p.grad is not None]
         if held.number not in self.guard._replay.writes or not _module().all_finite(gradients):
             held.hide()
+
+
+def _with_another(closure: Callable, args: tuple, kwargs: dict) -> tuple:
+    """Arguments of ``step()`` with this closure."""
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": closure}
+    return (args[0], closure, *args[2:]), kwargs

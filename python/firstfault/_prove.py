@@ -95,6 +95,7 @@ class Windows:
         watch = self._watch() if watched else None
         try:
             with contextlib.suppress(IndexError), change as applied:
+                self.guard._hooks.begin_window()  # after the change: it clips last
                 for number in range(self._snapshot.step, self._snapshot.step + steps):
                     given = self.batches(number)
                     given = given if isinstance(given, tuple) else (given,)
@@ -102,6 +103,7 @@ class Windows:
                     if not math.isfinite(losses[-1]):
                         break
         finally:
+            self.guard._hooks.end_window()
             if watch is not None:
                 watch.close()
         return (losses, watch and watch.run()) if applied.used else None

@@ -1,5 +1,6 @@
 """Windows of steps with one thing changed: each change by itself, and what ``prove()`` leaves behind."""
 
+import io
 import math
 
 import pytest
@@ -118,6 +119,31 @@ def test_a_program_that_cannot_be_run_again_is_left_as_it_was():
             guard.prove(interrupted, batch_of)
         assert all(map(torch.equal, was, bits(model, optimizer)))
         assert guard.running and guard.watch.running
+
+
+def test_windows_are_clipped_as_the_run_was():
+    """Unclipped, the window would diverge at once, and show another fault than the run."""
+    torch.manual_seed(0)
+    model = dead_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    norms = io.StringIO()  # a list would be put back
+
+    def train_step(x, y):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y) * 1e6
+        loss.backward()
+        return loss
+
+    with ff.guard(model, optimizer, on_fault="raise", max_norm=0.01) as guard:
+        for step in range(40):
+            guard.step(train_step, *batch_of(step))
+        optimizer.register_step_post_hook(
+            lambda *_: print(float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])), file=norms)
+        )
+        guard.prove(train_step, batch_of)
+        made = {one.name: one.outcome for one in _core.experiments_of(guard.run())}
+    assert made["window"] == "failed" and "leaky_activation" in made  # dead units, no divergence
+    assert max(map(float, norms.getvalue().split())) == pytest.approx(0.01, rel=1e-4)
 
 
 # -- each change
