@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -143,14 +144,62 @@ class Guard {
   Run run() { return watch().run(); }
   std::vector<Hypothesis> explain() { return watch().explain(); }
 
+  /// Tests what needs whole windows of steps, as a divergence or a learning rate without warm-up do: minutes rather
+  /// than moments (docs/replay.md). `batches(step)` gives the batch of a step, from step 0 on and also beyond the last
+  /// one that was made; it throws std::out_of_range where there is none. `train_step` as for step(). Gives the
+  /// hypotheses as they stand then. Parameters, state and random numbers are afterwards as they were, and so is what
+  /// GuardOptions::save keeps. An exception of `batches` other than that one goes through.
+  template <class Batches, class Step>
+  std::vector<Hypothesis> prove(Batches&& batches, Step&& train_step) {
+    using guard::for_each_tensor;
+    const auto tensors_of = [](auto& batch) {
+      guard::BatchTensors tensors;
+      for_each_tensor(batch, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+      return tensors;
+    };
+    const auto batch_of = [&](std::int64_t step) {
+      try {
+        return batches(step);
+      } catch (const std::out_of_range&) {
+        throw;
+      } catch (...) {
+        throw BatchesFailed{std::current_exception()};
+      }
+    };
+    return prove_with({
+        [&](std::int64_t step) {
+          auto batch = batch_of(step);
+          return tensors_of(batch);
+        },
+        [&](std::int64_t step, const BatchChange& change) {
+          auto batch = batch_of(step);
+          const guard::BatchTensors changed = change(tensors_of(batch));
+          std::size_t next = 0;
+          for_each_tensor(batch, [&](at::Tensor& tensor) { tensor = changed.at(next++); });
+          return at::Tensor(train_step(std::as_const(batch)));
+        },
+    });
+  }
+
   /// Is called with each faulty step, before the policy: to run it again with changes. The step is over when it
   /// returns.
   using OnReplay = std::function<void(guard::Replayer&, const guard::ReplayResult& step)>;
   void on_replay(OnReplay callback);
 
- private:
+  // Of prove(). What `train_step` throws only ends a window.
+  struct BatchesFailed {
+    std::exception_ptr error;
+  };
+  using BatchChange = std::function<guard::BatchTensors(guard::BatchTensors)>;
+  struct WindowCalls {
+    std::function<guard::BatchTensors(std::int64_t step)> batch;
+    std::function<at::Tensor(std::int64_t step, const BatchChange&)> step;
+  };
   struct State;
+
+ private:
   using Call = std::function<at::Tensor(const guard::BatchTensors&)>;
+  std::vector<Hypothesis> prove_with(const WindowCalls& program);
   at::Tensor make_step(torch::optim::Optimizer* only, const guard::BatchTensors& batch, const Call& call);
 
   template <class Batch, class Step>

@@ -53,6 +53,7 @@ struct GuardSnapshot {
   std::shared_ptr<void> own;  ///< of GuardOptions::save
 
   std::int64_t bytes() const { return optimizers.bytes() + rest.bytes(); }
+  void restore(const GuardOptions& options) const;
 };
 
 /// In the order of their steps. Pointers to them are good until the next take() or go_back().
@@ -63,9 +64,12 @@ class GuardSnapshots {
 
   /// None is taken of an optimizer whose state is not known.
   void take(std::int64_t step);
+  /// One that is not kept.
+  std::optional<GuardSnapshot> now(std::int64_t step) const;
   /// The one to roll back to, nullptr for none.
   const GuardSnapshot* usable(const guard::Policy& policy) const;
   const GuardSnapshot* oldest_before(std::int64_t step) const;
+  const GuardSnapshot* newest_until(std::int64_t step) const;
   /// Those after it are of a run that has not been.
   void go_back(const GuardSnapshot& snapshot);
   bool empty() const noexcept { return all_.empty(); }
@@ -137,6 +141,9 @@ struct GuardFault {
   const Origin* origin() const { return origins.empty() ? nullptr : &origins.front(); }
 };
 
+GuardClip clip_of(const GuardOptions& options);
+bool clips_anything(const GuardOptions& options);
+
 /// Whether the program showed it in any step.
 bool holds(const Run& run, FactKind kind);
 
@@ -196,6 +203,10 @@ struct Guard::State {
   std::optional<guard::OwnChange> in_float32(const Run& recorded);
   std::optional<guard::OwnChange> drawn_anew();
   std::optional<guard::OwnChange> without_left_over();
+
+  // guard_prove.cpp
+  std::vector<Experiment> prove_windows(const std::vector<Hypothesis>& suspected, const Run& recorded,
+                                        const WindowCalls& program);
 
   void apply(GuardFault& fault);
 };

@@ -8,18 +8,31 @@
 
 namespace firstfault {
 
-void GuardSnapshots::take(std::int64_t step) {
+void GuardSnapshot::restore(const GuardOptions& options) const {
+  optimizers.restore();
+  rest.restore();
+  random.restore();
+  if (options.restore && own) options.restore(own);
+}
+
+std::optional<GuardSnapshot> GuardSnapshots::now(std::int64_t step) const {
   std::vector<at::Tensor> held, rest = model_.buffers();
   for (torch::optim::Optimizer& one : optimizers_) {
-    if (!is_known(one)) return;
+    if (!is_known(one)) return {};
     for (at::Tensor& parameter : parameters_of(one)) held.push_back(std::move(parameter));
   }
   for (const at::Tensor& parameter : model_.parameters()) {
     const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
     if (std::none_of(held.begin(), held.end(), same)) rest.push_back(parameter);
   }
-  all_.push_back({step, OptimizerCopies(optimizers_), guard::Copies(std::move(rest)), guard::RandomState::now(),
-                  options_.save ? options_.save() : nullptr});
+  return GuardSnapshot{step, OptimizerCopies(optimizers_), guard::Copies(std::move(rest)), guard::RandomState::now(),
+                       options_.save ? options_.save() : nullptr};
+}
+
+void GuardSnapshots::take(std::int64_t step) {
+  auto taken = now(step);
+  if (!taken) return;
+  all_.push_back(std::move(*taken));
   const auto sizes = [&] {
     std::vector<guard::HeldSnapshot> each;
     for (const GuardSnapshot& one : all_) each.push_back({one.step, one.bytes()});
@@ -40,11 +53,14 @@ const GuardSnapshot* GuardSnapshots::oldest_before(std::int64_t step) const {
   return found == all_.end() ? nullptr : &*found;
 }
 
+const GuardSnapshot* GuardSnapshots::newest_until(std::int64_t step) const {
+  const auto found =
+      std::find_if(all_.rbegin(), all_.rend(), [&](const GuardSnapshot& one) { return one.step <= step; });
+  return found == all_.rend() ? nullptr : &*found;
+}
+
 void GuardSnapshots::go_back(const GuardSnapshot& snapshot) {
-  snapshot.optimizers.restore();
-  snapshot.rest.restore();
-  snapshot.random.restore();
-  if (options_.restore && snapshot.own) options_.restore(snapshot.own);
+  snapshot.restore(options_);
   all_.erase(all_.begin() + (&snapshot - all_.data()) + 1, all_.end());
 }
 

@@ -17,6 +17,14 @@ using guard::Finding;
 
 namespace {
 
+double number_of(const at::Tensor& loss) {
+  if (!loss.defined() || loss.numel() != 1) return 0;
+  const at::DisableRecordFunctionGuard unobserved;
+  return loss.is_cpu() ? measure::value_at(loss, 0) : loss.detach().to(at::kCPU, at::kDouble).item<double>();
+}
+
+}  // namespace
+
 GuardClip clip_of(const GuardOptions& options) {
   GuardClip clip;
   clip.max_norm = options.max_norm, clip.adaptive = options.adaptive;
@@ -27,14 +35,6 @@ GuardClip clip_of(const GuardOptions& options) {
 bool clips_anything(const GuardOptions& options) {
   return options.max_norm > 0 || options.adaptive || options.clip_value > 0 || options.clip_factor > 0;
 }
-
-double number_of(const at::Tensor& loss) {
-  if (!loss.defined() || loss.numel() != 1) return 0;
-  const at::DisableRecordFunctionGuard unobserved;
-  return loss.is_cpu() ? measure::value_at(loss, 0) : loss.detach().to(at::kCPU, at::kDouble).item<double>();
-}
-
-}  // namespace
 
 Guard::State::State(torch::nn::Module& module, const Optimizers& of, GuardOptions given)
     : model(module),

@@ -266,6 +266,14 @@ SoundHyperparameters sound_hyperparameters(optim::Optimizer& optimizer,
   return sound;
 }
 
+void set_weight_decay(optim::Optimizer& optimizer, double value) {
+  for (auto& group : optimizer.param_groups()) {
+    for (const auto& [name, place] : numbers_of(group.options())) {
+      if (name == std::string_view("weight_decay")) *place = value;
+    }
+  }
+}
+
 void set_hyperparameters(optim::Optimizer& optimizer, const SoundHyperparameters& sound) {
   auto& groups = optimizer.param_groups();
   for (const auto& [one, value] : sound) {

@@ -59,6 +59,7 @@ std::vector<guard::Hyperparameter> hyperparameters_of(torch::optim::Optimizer& o
 using SoundHyperparameters = std::vector<std::pair<guard::Hyperparameter, double>>;
 SoundHyperparameters sound_hyperparameters(torch::optim::Optimizer& optimizer,
                                            const std::vector<guard::Hyperparameter>& usual);
+void set_weight_decay(torch::optim::Optimizer& optimizer, double value);
 void set_hyperparameters(torch::optim::Optimizer& optimizer, const SoundHyperparameters& sound);
 
 }  // namespace firstfault

@@ -309,36 +309,6 @@ def _wide() -> Iterator[Applied]:
         yield Applied()
 
 
-class Standardiser:
-    """By the statistics of the first tensors that it is given: of matrices column by column, else of all together."""
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self._known = [self._statistics(tensor) for tensor in tensors]
-
-    def __bool__(self) -> bool:
-        return any(self._known)
-
-    @staticmethod
-    def _statistics(leaf: Any) -> tuple | None:
-        import torch
-
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or leaf.dim() < 1 or len(leaf) < 2:
-            return None
-        if not bool(torch.isfinite(leaf).all()):
-            return None
-        values = leaf.detach().double()
-        along = [0] if leaf.dim() <= 2 else list(range(leaf.dim()))
-        mean, deviation = values.mean(along, keepdim=True), values.std(along, keepdim=True)
-        return mean, torch.where(deviation > 0, deviation, torch.ones_like(deviation))
-
-    def __call__(self, leaves: list[Any]) -> list[Any]:
-        made = list(leaves)
-        for i, (leaf, one) in enumerate(zip(leaves, self._known, strict=True)):
-            if one is not None:
-                made[i] = ((leaf.double() - one[0]) / one[1]).to(leaf.dtype)
-        return made
-
-
 @contextlib.contextmanager
 def _standardised_calls() -> Iterator[Applied]:
     """What modules of the outermost kind are called on, and the targets of regression losses."""
@@ -346,13 +316,13 @@ def _standardised_calls() -> Iterator[Applied]:
     import torch.nn.functional as F
     from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-    known: dict[Any, Standardiser] = {}
+    known: dict[Any, Any] = {}  # of Standardisers
     depth = [0]
 
     def standardised(key: Any, tensors: list[Any]) -> list[Any]:
         given = [one if _is_data(one) else None for one in tensors]
         if key not in known:
-            known[key] = Standardiser(given)
+            known[key] = _module().Standardiser(given)
         if not known[key]:
             return tensors
         applied.used = True

@@ -6,7 +6,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from firstfault._changes import Applied, Changes, Standardiser, draw_for_relu
+from firstfault._changes import Applied, Changes, draw_for_relu
 from firstfault._clip import _module
 from firstfault._experiments import Progress, in_float32
 from firstfault._replay import tensor_of
@@ -187,12 +187,20 @@ def _standardiser(batch: Any) -> Callable[[tuple], tuple] | None:
     """By the statistics of one batch; None where it has no floating tensor."""
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
-    standardiser = Standardiser(tree_flatten(batch)[0])
+    leaves, _ = tree_flatten(batch)
+    standardiser = _module().Standardiser(_tensors(leaves))
     if not standardiser:
         return None
 
     def standardise(given: tuple) -> tuple:
         leaves, spec = tree_flatten(given)
-        return tree_unflatten(standardiser(leaves), spec)
+        made = standardiser(_tensors(leaves))
+        return tree_unflatten([old if new is None else new for old, new in zip(leaves, made, strict=True)], spec)
 
     return standardise
+
+
+def _tensors(leaves: list[Any]) -> list[Any]:
+    import torch
+
+    return [leaf if isinstance(leaf, torch.Tensor) else None for leaf in leaves]

@@ -12,6 +12,7 @@
 #include "firstfault/guard/hyperparameter.h"
 #include "firstfault/live/guard/batch_memory.h"
 #include "firstfault/live/guard/experiments.h"
+#include "firstfault/live/guard/standardise.h"
 #include "python/src/live_replay.h"
 
 namespace firstfault::python {
@@ -82,6 +83,12 @@ void bind_experiments(nb::module_& m) {
       .def(nb::init<>())
       .def("remember", [](guard::BatchMemory& self, const nb::list& batch) { self.remember(tensors_of(batch)); })
       .def("clipped", &clipped);
+  nb::class_<guard::Standardiser>(m, "Standardiser")
+      .def("__init__",
+           [](guard::Standardiser* self, const nb::list& batch) { new (self) guard::Standardiser(tensors_of(batch)); })
+      .def("__bool__", &guard::Standardiser::any)
+      .def("__call__",
+           [](const guard::Standardiser& self, const nb::list& batch) { return listed(self(tensors_of(batch))); });
   nb::class_<BoundCircumstances>(m, "Circumstances")
       .def(
           "__init__",
