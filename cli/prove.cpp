@@ -20,7 +20,7 @@
 #include "firstfault/events/experiment.h"
 #include "firstfault/guard/prove.h"
 #include "firstfault/present/text.h"
-#include "firstfault/reason/standing/experiments_of_causes.h"
+#include "firstfault/reason/changes.h"
 #include "firstfault/record/add_facts.h"
 
 namespace firstfault::cli {
@@ -144,7 +144,7 @@ guard::WindowPlan plan_of(const Loaded& loaded, const Context& context, bool qui
   plan.steps = plan.diverged ? std::max(best.step, bad->step) + kAfterFault : loaded.run.steps;
   plan.raw_scores = std::any_of(loaded.run.facts.begin(), loaded.run.facts.end(),
                                 [](const Fact& fact) { return fact.kind == FactKind::raw_scores; });
-  plan.own = reason::own_experiments(suspected(loaded));
+  plan.own = reason::changes_for(suspected(loaded));
   plan.progress = [&context, quiet](const Experiment& one) {
     if (!quiet)
       context.err << fmt::format("firstfault: {}: {} ({:.0f} s)\n", one.text, name_of(one.outcome), one.seconds)

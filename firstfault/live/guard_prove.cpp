@@ -15,7 +15,7 @@
 #include "firstfault/live/guard/standardise.h"
 #include "firstfault/live/guard_parts.h"
 #include "firstfault/live/measure/scan.h"
-#include "firstfault/reason/standing/experiments_of_causes.h"
+#include "firstfault/reason/changes.h"
 
 namespace firstfault {
 namespace {
@@ -240,7 +240,7 @@ std::vector<Experiment> Guard::State::prove_windows(const std::vector<Hypothesis
   plan.diverged = std::any_of(actions.begin(), actions.end(),
                               [&](const GuardAction& one) { return one.step == best.step && !one.fault.empty(); });
   plan.raw_scores = holds(recorded, FactKind::raw_scores);
-  plan.own = reason::own_experiments(suspected);
+  plan.own = reason::changes_for(suspected);
   std::vector<const GuardSnapshot*> starts = {
       snapshots.newest_until(plan.diverged ? onset : std::max<std::int64_t>(0, onset - kBefore))};
   if (!plan.diverged) starts.push_back(snapshots.newest_until(0));

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "firstfault/guard/prove.h"
+#include "firstfault/reason/changes.h"
 #include "firstfault/reason/engine.h"
-#include "firstfault/reason/standing/experiments_of_causes.h"
 #include "firstfault/record/run.h"
 #include "python/src/core_types.h"
 
@@ -43,7 +43,7 @@ std::vector<Experiment> prove(nb::callable run, const Run& recorded, const std::
                               std::int64_t first, std::int64_t steps, bool diverged, nb::callable progress) {
   CalledProgram program(std::move(run));
   guard::WindowPlan plan{.step = suspected.front().step, .first = first, .steps = steps, .diverged = diverged};
-  plan.own = reason::own_experiments(suspected);
+  plan.own = reason::changes_for(suspected);
   plan.raw_scores = std::any_of(recorded.facts.begin(), recorded.facts.end(),
                                 [](const Fact& fact) { return fact.kind == FactKind::raw_scores; });
   plan.progress = [&](const Experiment& one) { progress(one); };

@@ -72,21 +72,6 @@ const CauseTests* tests_of(std::string_view cause) {
   return found == table().end() ? nullptr : &*found;
 }
 
-std::vector<std::string_view> own_experiments(const std::vector<Hypothesis>& hypotheses) {
-  std::vector<std::string_view> all;
-  for (const Hypothesis& one : hypotheses) {
-    const CauseTests* tests = tests_of(one.cause);
-    if (tests == nullptr) continue;
-    for (const std::string_view name : tests->own) {
-      if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
-    }
-    // Whether it is bound to that batch says where, whatever else cures.
-    const bool of_a_batch = std::find(tests->own.begin(), tests->own.end(), kBatchClipped) != tests->own.end();
-    if (of_a_batch) all.push_back(kOtherBatch);
-  }
-  return all;
-}
-
 const std::vector<Rival>& rivals() {
   // Parameters drawn anew, as a new loss, change every value: they cure much that they do not explain.
   static const std::vector<Rival> all = {

@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "firstfault/events/hypothesis.h"
-
 namespace firstfault::reason {
 
 struct CauseTests {
@@ -26,9 +24,6 @@ struct CauseTests {
 
 /// nullptr for a cause that no experiment is known for.
 const CauseTests* tests_of(std::string_view cause);
-
-/// Names of the changes that speak for any of them, each once.
-std::vector<std::string_view> own_experiments(const std::vector<Hypothesis>& hypotheses);
 
 /// A cause that an experiment alone speaks for, whatever hypothesis is being tested: where its change cures too, the
 /// two cannot be told apart.

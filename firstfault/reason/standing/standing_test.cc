@@ -317,12 +317,5 @@ TEST(Standing, AWindowThatSomethingElseCuresIsSaidOfWhatIsNotProved) {
   EXPECT_FALSE(says(judged[0], "lower_rate"));
 }
 
-TEST(Standing, OwnExperimentsAreNamedOnceAndThoseOfABatchAskForAnother) {
-  const auto names = own_experiments({suspected("dead_units"), suspected("exploding_gradient"), suspected("unknown")});
-  EXPECT_EQ(names, (std::vector<std::string_view>{kLeaky, kLowerRate}));
-  const auto of_batch = own_experiments({suspected("data_outlier")});
-  EXPECT_EQ(of_batch, (std::vector<std::string_view>{kBatchClipped, kOtherBatch}));
-}
-
 }  // namespace
 }  // namespace firstfault::reason
