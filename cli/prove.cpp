@@ -1,14 +1,23 @@
 // prove SCRIPT: runs it, and again with one thing changed each.
 #include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <memory>
-#include <string_view>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -21,6 +30,7 @@
 #include "firstfault/guard/prove.h"
 #include "firstfault/present/text.h"
 #include "firstfault/reason/changes.h"
+#include "firstfault/reason/engine.h"
 #include "firstfault/record/add_facts.h"
 
 namespace firstfault::cli {
@@ -29,7 +39,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kAfterFault = 3;  // steps
-constexpr int kNotApplicable = 125;      // a script's exit code where the change met nothing that it could change
+constexpr std::int64_t kMostSteps = 5000;
 
 struct Arguments {
   Launch launch;
@@ -49,37 +59,76 @@ void make_silent() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nowhere, stream);
 }
 
-/// Runs it in a process of its own; its exit code, as a shell has it.
+/// While it lives, signals that would end this process are handed to the child, and kept for afterwards.
+class SignalsToChild {
+ public:
+  explicit SignalsToChild(pid_t child) {
+    child_ = child;
+    struct sigaction hand_on {};
+    hand_on.sa_handler = [](int signal) {
+      caught_ = signal;
+      kill(child_, signal);
+    };
+    for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &hand_on, &before_[i]);
+  }
+  ~SignalsToChild() {
+    for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  SignalsToChild(const SignalsToChild&) = delete;
+  SignalsToChild& operator=(const SignalsToChild&) = delete;
+  static int caught() noexcept { return caught_; }  ///< 0: none
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+  static inline volatile sig_atomic_t caught_ = 0;
+  static inline volatile pid_t child_ = 0;
+  struct sigaction before_[std::size(kSignals)] = {};
+};
+
+struct Interrupted {
+  int signal;
+};
+
+[[noreturn]] void become(const Launch& given, const Wish& wish, const Context& context) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (wish.silent) make_silent();
+  set("FIRSTFAULT_RUN_STEPS", std::to_string(wish.steps));
+  if (wish.change) {
+    set("FIRSTFAULT_RUN_CHANGE",
+        fmt::format("{} {} {}", wish.change->name, wish.change->divisor, wish.change->warm_up));
+  }
+  int code = 127;
+  try {
+    code = launch(given, context);
+  } catch (const std::exception& error) {
+    context.err << "firstfault: " << printable(error.what()) << std::endl;
+  }
+  _exit(code);
+}
+
+/// Runs it in a process of its own; its exit code, as a shell has it. Throws Interrupted.
 int run_child(const Launch& given, const Wish& wish, const Context& context) {
   context.out.flush();
   context.err.flush();
   const pid_t child = fork();
   if (child < 0) throw Error("prove: no process can be started.");
-  if (child == 0) {
-    if (wish.silent) make_silent();
-    set("FIRSTFAULT_RUN_STEPS", std::to_string(wish.steps));
-    if (wish.change) {
-      const auto& [name, times, warm_up, text] = *wish.change;
-      set("FIRSTFAULT_RUN_CHANGE", fmt::format("{} {} {}", name, times, warm_up));
-    }
-    int code = 127;
-    try {
-      code = launch(given, context);
-    } catch (const std::exception& error) {
-      context.err << "firstfault: " << printable(error.what()) << std::endl;
-    }
-    _exit(code);
-  }
+  if (child == 0) become(given, wish, context);
   int status = 0;
+  const SignalsToChild signals(child);
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (SignalsToChild::caught() != 0) throw Interrupted{SignalsToChild::caught()};
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-std::vector<double> losses_of(const Run& run, std::int64_t most) {
+/// Of the steps whose loss is known, up to the first that is not finite; where optimizers take turns, of one of them.
+std::vector<double> losses_of(const Run& run) {
   std::vector<double> losses;
+  std::optional<std::int32_t> optimizer;
   for (const StepRow& row : run.rows) {
-    if (std::ssize(losses) == most) break;
+    if (row.loss_state == StepRow::Loss::unknown) continue;
+    if (row.optimizer != optimizer.value_or(row.optimizer)) continue;
+    optimizer = row.optimizer;
     losses.push_back(row.loss);
     if (!std::isfinite(row.loss)) break;
   }
@@ -96,19 +145,23 @@ class Script final : public guard::WindowProgram {
   std::optional<guard::WindowRun> run(const guard::WindowChange* change, std::int64_t steps, bool watched) override {
     launch_.run_file = (fs::path(folder_) / fmt::format("{}.ffrun", ++number_)).string();
     const int code = run_child(launch_, {change, steps, true}, context_);
-    if (code == kNotApplicable || !fs::exists(launch_.run_file)) return std::nullopt;
+    if (fs::exists(launch_.run_file + kUnused) || !fs::exists(launch_.run_file)) return std::nullopt;
     const Loaded loaded = load(launch_.run_file);
-    guard::WindowRun window{losses_of(loaded.run, steps), {}};
-    // A script that ends with an exception ends its losses.
-    if (loaded.run.state == RunState::died && std::ssize(window.losses) < steps) window.losses.push_back(NAN);
+    fs::remove(launch_.run_file);
+    guard::WindowRun window{.losses = losses_of(loaded.run), .steps = std::min(steps, loaded.run.steps)};
+    const bool finite = window.losses.empty() || std::isfinite(window.losses.back());
+    window.threw = finite && code != 0;
+    if (window.threw) window.losses.push_back(NAN);
     if (watched) {
       window.nonfinite = !loaded.run.origins.empty();
-      window.healthy = !window.nonfinite && loaded.hypotheses.empty();
+      window.causes = reason::causes_of(loaded.run);
     }
     return window;
   }
 
  private:
+  static constexpr const char* kUnused = ".unused";  // a file that a child leaves where its change met nothing
+
   Launch launch_;
   const Context& context_;
   std::string folder_;
@@ -138,19 +191,25 @@ std::vector<Hypothesis> suspected(const Loaded& loaded) {
 guard::WindowPlan plan_of(const Loaded& loaded, const Context& context, bool quiet) {
   const Hypothesis& best = loaded.hypotheses.front();
   guard::WindowPlan plan{.step = best.step};
-  const auto bad = std::find_if(loaded.run.rows.begin(), loaded.run.rows.end(),
-                                [](const StepRow& row) { return !std::isfinite(row.loss); });
+  const auto bad = std::find_if(loaded.run.rows.begin(), loaded.run.rows.end(), [](const StepRow& row) {
+    return row.loss_state != StepRow::Loss::unknown && !std::isfinite(row.loss);
+  });
   plan.diverged = bad != loaded.run.rows.end() && bad->step <= best.step + kAfterFault;
-  plan.steps = plan.diverged ? std::max(best.step, bad->step) + kAfterFault : loaded.run.steps;
-  plan.raw_scores = std::any_of(loaded.run.facts.begin(), loaded.run.facts.end(),
-                                [](const Fact& fact) { return fact.kind == FactKind::raw_scores; });
+  plan.steps = plan.diverged ? std::max(best.step, bad->step) + kAfterFault : std::min(loaded.run.steps, kMostSteps);
+  plan.raw_scores = holds(loaded.run, FactKind::raw_scores);
   plan.own = reason::changes_for(suspected(loaded));
   plan.progress = [&context, quiet](const Experiment& one) {
-    if (!quiet)
-      context.err << fmt::format("firstfault: {}: {} ({:.0f} s)\n", one.text, name_of(one.outcome), one.seconds)
-                  << std::flush;
+    if (quiet) return;
+    context.err << fmt::format("firstfault: {}: {} ({:.0f} s)\n", one.text, name_of(one.outcome), one.seconds)
+                << std::flush;
   };
   return plan;
+}
+
+/// Which file that is: another one has its name when a run has been recorded.
+std::pair<ino_t, time_t> identity(const std::string& path) {
+  struct stat file {};
+  return stat(path.c_str(), &file) == 0 ? std::pair(file.st_ino, file.st_mtime) : std::pair<ino_t, time_t>();
 }
 
 void check(const Launch& launch) {
@@ -165,6 +224,28 @@ void check(const Launch& launch) {
   }
 }
 
+int prove_script(const Arguments& arguments, const Context& context) {
+  const Launch& launch = arguments.launch;
+  const auto before = identity(launch.run_file);
+  const int code = run_child(launch, {nullptr, arguments.steps, false}, context);
+  if (identity(launch.run_file) == before) return code;  // nothing was recorded
+  Loaded loaded = load(launch.run_file);
+  if (loaded.hypotheses.empty()) {
+    context.out << to_text(loaded.verdict) << "; there is nothing to prove.\n";
+    return kDone;
+  }
+  const Folder folder;
+  Script script(launch, context, folder.path);
+  std::vector<Fact> facts;
+  for (const Experiment& one : guard::prove_by_windows(script, plan_of(loaded, context, launch.quiet))) {
+    facts.push_back(fact_of(one));
+    loaded.run.facts.push_back(facts.back());
+  }
+  context.out << present::to_text(reason::hypotheses(loaded.run), loaded.run) << '\n';
+  add_facts(launch.run_file, facts);
+  return kDone;
+}
+
 int prove(Arguments arguments, const Context& context) {
   Launch& launch = arguments.launch;
   check(launch);
@@ -173,22 +254,13 @@ int prove(Arguments arguments, const Context& context) {
     launch.run_file = default_run_file(launch.module ? given : fs::path(given).stem().string());
   }
   launch.run_file = fs::absolute(launch.run_file).string();
-  const int code = run_child(launch, {nullptr, arguments.steps, false}, context);
-  if (!fs::exists(launch.run_file)) return code;
-  const Loaded loaded = load(launch.run_file);
-  if (loaded.hypotheses.empty()) {
-    context.out << to_text(loaded.verdict) << "; there is nothing to prove.\n";
-    return kDone;
+  try {
+    return prove_script(arguments, context);
+  } catch (const Interrupted& interrupted) {
+    std::signal(interrupted.signal, SIG_DFL);
+    std::raise(interrupted.signal);
+    return 128 + interrupted.signal;  // where it is blocked
   }
-  const Folder folder;
-  Script script(launch, context, folder.path);
-  const auto made = guard::prove_by_windows(script, plan_of(loaded, context, launch.quiet));
-  std::vector<Fact> facts;
-  for (const Experiment& one : made) facts.push_back(fact_of(one));
-  add_facts(launch.run_file, facts);
-  const Loaded judged = load(launch.run_file);
-  context.out << present::to_text(judged.hypotheses, judged.run) << "\n";
-  return kDone;
 }
 
 }  // namespace

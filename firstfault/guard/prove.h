@@ -15,8 +15,9 @@ namespace firstfault::guard {
 
 struct WindowChange {
   std::string_view name;     ///< of firstfault::experiment
-  std::int64_t times = 1;    ///< so many times the steps; of a lower rate also its divisor
+  std::int64_t divisor = 1;  ///< of the learning rate, of a lower one
   std::int64_t warm_up = 0;  ///< steps, of a warm-up
+  std::int64_t times = 1;    ///< so many times the steps
   std::string text;          ///< what is changed
 };
 
@@ -30,9 +31,9 @@ class WindowProgram {
 };
 
 struct WindowPlan {
-  std::int64_t step = 0;   ///< of the hypothesis that is to be proved, as the run counts
-  std::int64_t first = 0;  ///< step of the window, likewise
-  std::int64_t steps = 0;
+  std::int64_t step = 0;              ///< of the hypothesis that is to be proved, as the run counts
+  std::int64_t first = 0;             ///< step of the window, as the program counts
+  std::int64_t steps = 0;             ///< of the program
   bool diverged = false;              ///< a step was faulty: its windows need no watch
   bool raw_scores = false;            ///< the program gives nll_loss scores that are no log-probabilities
   std::vector<std::string_view> own;  ///< changes that speak for the causes that are suspected
@@ -40,9 +41,20 @@ struct WindowPlan {
 };
 
 /// First with nothing changed: where that shows no fault, it is all. Of a divergence then each change that is known to
-/// cure some, as smaller steps help against nearly every one; of another fault `own` alone. More of a lower rate only
-/// where less does not cure; it counts only over as many times the steps, at most 5,000, of which the program has to
-/// make all.
+/// cure some, as smaller steps help against nearly every one, and `own`; of another fault `own` alone. More of a lower
+/// rate only where less does not cure; it counts only over as many times the steps, at most 5,000. A change says
+/// something only where the program makes all steps, or diverges. One thread, the one that trains.
 std::vector<Experiment> prove_by_windows(WindowProgram& program, const WindowPlan& plan);
+
+/// Where a window begins, and how many steps it has.
+struct WindowSpan {
+  std::int64_t first = 0, steps = 0;
+};
+/// Of a program that made `made` steps and kept snapshots of the beginning of these, in their order: from the newest
+/// one before the onset to just after the fault where a step was faulty (`diverged`), else from one that leaves a watch
+/// time to learn what is usual to the last step that was made, at most 5,000; and then, where that shows no fault,
+/// from the oldest one.
+std::vector<WindowSpan> window_spans(std::int64_t onset, std::int64_t step, std::int64_t made, bool diverged,
+                                     const std::vector<std::int64_t>& snapshots);
 
 }  // namespace firstfault::guard

@@ -2,11 +2,14 @@
 
 #include <cmath>
 #include <map>
+#include <string>
 
 #include <gtest/gtest.h>
 
 namespace firstfault::guard {
 namespace {
+
+const std::vector<std::string> kNothing, kSomething = {"dead_units"};
 
 using Losses = std::vector<double>;
 using Outcome = ExperimentOutcome;
@@ -19,13 +22,13 @@ class Scripted final : public WindowProgram {
 
   std::optional<WindowRun> run(const WindowChange* change, std::int64_t steps, bool watched) override {
     std::string name = change ? std::string(change->name) : "";
-    if (change && change->times > 1) name += "/" + std::to_string(change->times);
+    if (change && change->divisor > 1) name += "/" + std::to_string(change->divisor);
     calls.push_back(name);
     watched_.push_back(watched);
     const auto found = runs_.find(name);
     if (found == runs_.end()) return std::nullopt;
     WindowRun run = found->second;
-    if (change && change->times > 1) run.losses.resize(static_cast<std::size_t>(std::min(steps, data_)), 0.1);
+    if (!diverges(run)) run.losses.resize(static_cast<std::size_t>(std::min(steps, data_)), run.losses.back());
     return run;
   }
 
@@ -38,7 +41,7 @@ class Scripted final : public WindowProgram {
 };
 
 const WindowRun kDiverged{{1, 4, 60, 9e3, NAN}, {}}, kLearns{{1, 0.9, 0.8, 0.7}, {}};
-const WindowRun kFlat{{2, 2, 2, 2}, false}, kWell{{2, 1.5, 1, 0.5}, true}, kStillFlat{{2, 2, 2, 2}, true};
+const WindowRun kFlat{{2, 2, 2, 2}, kSomething}, kWell{{2, 1.5, 1, 0.5}, kNothing}, kStillFlat{{2, 2, 2, 2}, kNothing};
 
 const Experiment* find(const std::vector<Experiment>& made, std::string_view name) {
   for (const Experiment& one : made) {
@@ -58,7 +61,7 @@ TEST(Prove, AWindowThatShowsNothingIsAll) {
   EXPECT_EQ(made[0].name, experiment::kWindow);
   EXPECT_EQ(made[0].outcome, Outcome::cured);
   EXPECT_EQ(made[0].step, 7);
-  EXPECT_EQ(made[0].text, "4 steps from step 0, nothing changed");
+  EXPECT_EQ(made[0].text, "5 steps from step 0, nothing changed");
 }
 
 TEST(Prove, OfADivergenceEveryChangeThatCuresSomeIsMade) {
@@ -70,7 +73,7 @@ TEST(Prove, OfADivergenceEveryChangeThatCuresSomeIsMade) {
   EXPECT_EQ(find(made, "lower_rate")->outcome, Outcome::cured);
   EXPECT_EQ(find(made, "lower_rate")->size, 50);
   EXPECT_EQ(find(made, "zero_grad")->outcome, Outcome::failed);
-  EXPECT_EQ(find(made, "warm_up")->outcome, Outcome::not_applicable);
+  EXPECT_EQ(find(made, "warm_up")->outcome, Outcome::not_applicable);  // the program cannot make it
   for (const bool watched : program.watched_) EXPECT_FALSE(watched);
 }
 
@@ -80,6 +83,14 @@ TEST(Prove, ALowerRateOverTooFewStepsSaysNothing) {
   for (const Experiment& one : made) {
     EXPECT_TRUE(one.name != experiment::kLowerRate || one.outcome == Outcome::not_applicable) << one.text;
   }
+}
+
+TEST(Prove, ALowerRateThatCannotBeLoweredEnoughRefutesNothing) {
+  Scripted program({{"", kDiverged}, {"lower_rate/10", kDiverged}});
+  WindowPlan plan = plan_of(true);
+  plan.steps = 60;
+  const auto made = prove_by_windows(program, plan);
+  EXPECT_EQ(find(made, "lower_rate")->outcome, Outcome::not_applicable);
 }
 
 TEST(Prove, AWarmUpIsOnlyThereAtTheStartAndRawScoresWhereTheyAre) {
@@ -100,8 +111,41 @@ TEST(Prove, OfAnotherFaultTheChangesOfItsCausesAreMadeAndWatched) {
   EXPECT_EQ(told, (std::vector<std::string>{"window", "initialised", "leaky_activation"}));
   EXPECT_EQ(find(made, "leaky_activation")->outcome, Outcome::cured);
   EXPECT_EQ(find(made, "initialised")->outcome, Outcome::failed);  // silent, and learns nothing
-  EXPECT_EQ(find(made, "leaky_activation")->text, "leaky_relu in place of relu, 4 steps from step 0");
+  EXPECT_EQ(find(made, "leaky_activation")->text, "leaky_relu in place of relu, 5 steps from step 0");
   for (const bool watched : program.watched_) EXPECT_TRUE(watched);
+}
+
+TEST(Prove, AWarmUpOfADivergenceHasToHoldForAsLongAgain) {
+  Scripted program({{"", kDiverged}, {"warm_up", kLearns}});
+  const auto of_divergence = prove_by_windows(program, plan_of(true));
+  EXPECT_EQ(find(of_divergence, "warm_up")->size, 10);
+  Scripted flat({{"", kFlat}, {"warm_up", kWell}});
+  const auto of_another = prove_by_windows(flat, plan_of(false, {experiment::kWarmUp}));
+  EXPECT_EQ(find(of_another, "warm_up")->size, 5);
+}
+
+TEST(Prove, OfADivergenceWhatIsSuspectedIsTriedTooButNotWhatChangesEveryValue) {
+  Scripted program({{"", kDiverged}, {"float32", kLearns}, {"initialised", kLearns}});
+  const auto made = prove_by_windows(program, plan_of(true, {experiment::kFloat32, experiment::kInitialised}));
+  EXPECT_EQ(find(made, "float32")->outcome, Outcome::cured);
+  EXPECT_EQ(find(made, "initialised"), nullptr);
+}
+
+TEST(Prove, WindowsBeginAtASnapshotBeforeTheOnset) {
+  const std::vector<std::int64_t> snapshots = {0, 100, 200};
+  const auto spans = [&](std::int64_t onset, std::int64_t step, std::int64_t made, bool diverged) {
+    std::string text;
+    for (const auto& [first, steps] : window_spans(onset, step, made, diverged, snapshots)) {
+      text += std::to_string(first) + "+" + std::to_string(steps) + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(spans(110, 117, 118, true), "100+20 ");
+  EXPECT_EQ(spans(210, 230, 300, false), "100+200 0+300 ");
+  EXPECT_EQ(spans(0, 5, 300, false), "0+300 ");
+  EXPECT_EQ(spans(0, 5, 20'000, false), "0+5000 ");
+  EXPECT_TRUE(window_spans(0, 5, 300, false, {}).empty());
+  EXPECT_TRUE(window_spans(5, 7, 300, true, {100}).empty());
 }
 
 TEST(Prove, NoWindowIsLongerThanFiveThousandSteps) {

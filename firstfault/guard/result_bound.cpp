@@ -30,8 +30,9 @@ struct Step {
 Step sgd(const UpdateNumbers& group, const HeldSizes& before, double gradient) noexcept {
   Step step{before};
   if (group.momentum != 0) {
+    // Not below what it was: a parameter without a gradient keeps its momentum, and so does a step that is left out.
     const double added = std::max(1.0, std::abs(1 - group.dampening)) * gradient;
-    step.sizes.moment = std::abs(group.momentum) * before.moment + added;
+    step.sizes.moment = std::max(before.moment, std::abs(group.momentum) * before.moment + added);
   }
   const double update = gradient + std::max(1.0, std::abs(group.momentum)) * step.sizes.moment;  // Nesterov's
   step.sizes.parameter += std::abs(group.lr) * step.note(update);
@@ -55,7 +56,9 @@ Step rmsprop(const UpdateNumbers& group, const HeldSizes& before, double gradien
   if (!is_share(group.alpha) || !(group.eps > 0)) return {HeldSizes::unknown()};
   step.sizes.square = std::max(before.square, gradient * gradient);
   double update = step.note(gradient / group.eps);
-  if (group.momentum != 0) update = step.sizes.moment = std::abs(group.momentum) * before.moment + update;
+  if (group.momentum != 0) {
+    update = step.sizes.moment = std::max(before.moment, std::abs(group.momentum) * before.moment + update);
+  }
   step.sizes.parameter += std::abs(group.lr) * step.note(update);
   return step;
 }
@@ -117,7 +120,8 @@ void HeldSizes::add(Held what, double largest, bool may_be_negative) noexcept {
 
 HeldSizes after_step(const UpdateNumbers& group, const HeldSizes& before, double gradient) noexcept {
   if (!group.decoupled) gradient += std::abs(group.weight_decay) * before.parameter;
-  const Step step = step_of(group, before, gradient);
+  Step step = step_of(group, before, gradient);
+  for (const double number : {group.lr, group.weight_decay, group.lr * gradient}) step.note(std::abs(number));
   const auto& [parameter, moment, square] = step.sizes;
   const bool small = gradient < kMost && parameter < kMost && moment < kMost && square < kMostSquare;
   if (!small || !(step.largest < kMost)) return HeldSizes::unknown();
@@ -136,8 +140,8 @@ bool ResultBound::step(const std::vector<UpdateNumbers>& groups, double gradient
   return known;
 }
 
-bool reads_anyway(std::int64_t step, std::int64_t snapshot_every) noexcept {
-  return step % kReadAnyway == 0 || (step + 1) % snapshot_every == 0;
+bool reads_anyway(std::int64_t made, std::int64_t step, std::int64_t snapshot_every) noexcept {
+  return made % kReadAnyway == 0 || (step + 1) % snapshot_every == 0;
 }
 
 }  // namespace firstfault::guard

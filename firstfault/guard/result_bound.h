@@ -50,7 +50,7 @@ class ResultBound {
   void read(const HeldSizes& sizes) noexcept { now_ = sizes; }
   /// It may hold anything.
   void forget() noexcept { now_ = HeldSizes::unknown(); }
-  /// Whether all that a step writes is sure to be finite; then that step is taken to be made.
+  /// Whether all that a step writes is sure to be finite, whether or not it is made then, of all parameters or some.
   bool step(const std::vector<UpdateNumbers>& groups, double gradient) noexcept;
 
  private:
@@ -58,7 +58,7 @@ class ResultBound {
 };
 
 /// Results are read in these steps even so: somebody else may write into what the optimizer holds; and before a
-/// snapshot, which must not hold what is not finite.
-bool reads_anyway(std::int64_t step, std::int64_t snapshot_every) noexcept;
+/// snapshot, which must not hold what is not finite. `made`: steps of this optimizer before; `step`: of the guard.
+bool reads_anyway(std::int64_t made, std::int64_t step, std::int64_t snapshot_every) noexcept;
 
 }  // namespace firstfault::guard

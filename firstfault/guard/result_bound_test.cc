@@ -56,6 +56,7 @@ TEST(ResultBound, NumbersThatCanBreakAResultAreNotBelieved) {
   EXPECT_FALSE(is_known(after_step(adam(), usual, 1e20)));  // its square is Inf
   EXPECT_FALSE(is_known(after_step(adam(), usual, NAN)));
   EXPECT_FALSE(is_known(after_step(sgd(1e30, 0), usual, 1e10)));
+  EXPECT_FALSE(is_known(after_step(sgd(1e39, 0), usual, 0)));  // no float32 holds it
   group = adam();
   group.eps = 1e-30;
   EXPECT_FALSE(is_known(after_step(group, usual, 1)));
@@ -97,12 +98,19 @@ TEST(ResultBound, AStepIsKnownUntilTheBoundHasGrownTooFar) {
   EXPECT_EQ(steps, 99);  // of 1e16 each, up to 1e18, with a little for rounding
 }
 
+TEST(ResultBound, AMomentThatAStepLeavesAloneIsNotTakenToDecay) {
+  ResultBound bound;
+  bound.read({1, 1e17, 0});
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(bound.step({sgd(1, 1e-4)}, 0));
+  EXPECT_FALSE(bound.step({sgd(1e4, 1e-4)}, 0));  // the parameter had no gradient until now
+}
+
 TEST(ResultBound, ResultsAreReadNowAndThenAndBeforeASnapshot) {
   int reads = 0;
-  for (int step = 0; step < 800; ++step) reads += reads_anyway(step, 100);
+  for (int step = 0; step < 800; ++step) reads += reads_anyway(step, step, 100);
   EXPECT_EQ(reads, 100 + 8);
-  EXPECT_TRUE(reads_anyway(99, 100));
-  EXPECT_TRUE(reads_anyway(5, 1));
+  EXPECT_TRUE(reads_anyway(3, 99, 100));
+  EXPECT_TRUE(reads_anyway(5, 5, 1));
 }
 
 // One element of each optimizer in float, by the formulas of torch.optim's documentation.

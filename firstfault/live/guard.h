@@ -35,7 +35,8 @@ struct GuardOptions {
   OnFault after_skips = OnFault::raise;  ///< raise or rollback
   std::int64_t max_rollbacks = 3;        ///< without making good what the first one lost
   double spike = 0;  ///< robust z of a gradient norm from which on a step is faulty for its size; 0: never
-  /// What the optimizer's own arithmetic breaks is undone from a copy per step; else from the last snapshot.
+  /// What the optimizer's own arithmetic breaks is undone from a copy, taken right before it writes where that may
+  /// become non-finite; else from the last snapshot.
   bool undo_step = false;
   std::int64_t snapshot_every = 100;
   std::int64_t snapshot_bytes = std::int64_t{1} << 30;
@@ -148,7 +149,8 @@ class Guard {
   /// than moments (docs/replay.md). `batches(step)` gives the batch of a step, from step 0 on and also beyond the last
   /// one that was made; it throws std::out_of_range where there is none. `train_step` as for step(). Gives the
   /// hypotheses as they stand then. Parameters, state and random numbers are afterwards as they were, and so is what
-  /// GuardOptions::save keeps. An exception of `batches` other than that one goes through.
+  /// GuardOptions::save keeps. An exception of `batches` other than that one goes through. Error where of several
+  /// optimizers some made steps alone, and where `train_step` gives no loss.
   template <class Batches, class Step>
   std::vector<Hypothesis> prove(Batches&& batches, Step&& train_step) {
     using guard::for_each_tensor;
@@ -161,7 +163,7 @@ class Guard {
       try {
         return batches(step);
       } catch (const std::out_of_range&) {
-        throw;
+        throw DataEnded();
       } catch (...) {
         throw BatchesFailed{std::current_exception()};
       }
@@ -176,7 +178,7 @@ class Guard {
           const guard::BatchTensors changed = change(tensors_of(batch));
           std::size_t next = 0;
           for_each_tensor(batch, [&](at::Tensor& tensor) { tensor = changed.at(next++); });
-          return at::Tensor(train_step(std::as_const(batch)));
+          return at::Tensor(train_step(batch));
         },
     });
   }
@@ -187,6 +189,7 @@ class Guard {
   void on_replay(OnReplay callback);
 
   // Of prove(). What `train_step` throws only ends a window.
+  struct DataEnded {};
   struct BatchesFailed {
     std::exception_ptr error;
   };

@@ -50,6 +50,7 @@ struct GuardSnapshot {
   OptimizerCopies optimizers;
   guard::Copies rest;  ///< buffers, and parameters that no optimizer holds
   guard::RandomState random;
+  std::optional<GradScalerState> scale;
   std::shared_ptr<void> own;  ///< of GuardOptions::save
 
   std::int64_t bytes() const { return optimizers.bytes() + rest.bytes(); }
@@ -73,6 +74,7 @@ class GuardSnapshots {
   /// Those after it are of a run that has not been.
   void go_back(const GuardSnapshot& snapshot);
   bool empty() const noexcept { return all_.empty(); }
+  const std::vector<GuardSnapshot>& all() const noexcept { return all_; }
 
  private:
   torch::nn::Module& model_;
@@ -94,6 +96,8 @@ class GuardedProgram final : public guard::ReplayProgram {
   at::Tensor call(const guard::BatchTensors& batch) const { return (*call_)(batch); }
   /// Keeps what it ended with, before the first replay.
   void pause();
+  /// Modules train or not as when the last step began.
+  void put_flags();
 
   /// Parameters, state and hyperparameters from before the step; they are put back before each replay.
   const OptimizerCopies* copy() const { return has_copy_ ? &*copy_ : nullptr; }
@@ -107,8 +111,6 @@ class GuardedProgram final : public guard::ReplayProgram {
   void resume() override;
 
  private:
-  void put_flags();
-
   torch::nn::Module& model_;
   Guard::Optimizers optimizers_, steps_;
   const GuardOptions& options_;
@@ -127,6 +129,8 @@ struct GuardedOptimizer {
   std::vector<at::Tensor> held;
   std::vector<std::string> names;
   std::vector<guard::Hyperparameter> usual;  ///< as they were at the start
+  std::vector<const void*> seen;             ///< parameters, when `held` was filled; compared, never followed
+  std::int64_t made = 0;                     ///< steps
 };
 
 /// One faulty step, while it is dealt with.
@@ -143,9 +147,6 @@ struct GuardFault {
 
 GuardClip clip_of(const GuardOptions& options);
 bool clips_anything(const GuardOptions& options);
-
-/// Whether the program showed it in any step.
-bool holds(const Run& run, FactKind kind);
 
 struct Guard::State {
   torch::nn::Module& model;
@@ -165,6 +166,7 @@ struct Guard::State {
   std::vector<GuardAction> actions;
   std::int64_t clips = 0, step = 0;
   bool shares_parameters = false;  ///< two optimizers write the same one
+  bool one_by_one = false;         ///< of several optimizers some made a step alone
   OnReplay on_replay;
 
   // Of the step that is being made.
@@ -176,6 +178,7 @@ struct Guard::State {
   State(torch::nn::Module& module, const Optimizers& of, GuardOptions given);
 
   // guard_step.cpp
+  void refresh();
   void choose(torch::optim::Optimizer* only);
   void begin(const guard::BatchTensors& batch, const StepCall& call);
   void make(const guard::BatchTensors& batch, at::Tensor& loss, GuardFault& fault);
@@ -186,6 +189,7 @@ struct Guard::State {
   guard::StepCheck::Answer look(GuardedOptimizer& one, const at::Tensor& loss);
   bool left_to_scaler(const guard::StepCheck::Answer& answer) const;
   void note_clip(const guard::StepCheck::Answer& answer);
+  bool all_is_finite();
   void end(const guard::BatchTensors& batch);
 
   // guard_replay.cpp
@@ -206,7 +210,7 @@ struct Guard::State {
 
   // guard_prove.cpp
   std::vector<Experiment> prove_windows(const std::vector<Hypothesis>& suspected, const Run& recorded,
-                                        const WindowCalls& program);
+                                        const WindowCalls& windows);
 
   void apply(GuardFault& fault);
 };

@@ -1,8 +1,9 @@
 // Windows of steps under a C++ Guard, run again with one thing changed each.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
-#include <stdexcept>
+#include <optional>
 #include <utility>
 
 #include <torch/nn/module.h>
@@ -22,11 +23,7 @@ namespace {
 
 using namespace experiment;
 
-constexpr std::int64_t kMostSteps = 5000;  // of the unchanged window
-constexpr std::int64_t kMargin = 2;        // steps after the fault
-constexpr std::int64_t kBefore = 50;       // steps before the onset, for a watch to learn what is usual
-
-// What a change does, and when.
+// What a change does while a window is run. Lives no longer than that run.
 struct Applied {
   std::function<guard::BatchTensors(std::int64_t, guard::BatchTensors)> batch;
   std::function<double(std::int64_t)> rate;  // factor of the learning rate in the n-th step, from 1
@@ -35,7 +32,10 @@ struct Applied {
 };
 
 double number_of(const at::Tensor& loss) {
-  if (!loss.defined() || loss.numel() != 1) return std::nan("");
+  if (!loss.defined() || loss.numel() != 1) {
+    throw Guard::BatchesFailed{std::make_exception_ptr(
+        Error("firstfault: guard: prove() judges by the loss; train_step must return it, as a tensor of one number"))};
+  }
   return loss.is_cpu() ? measure::value_at(loss, 0) : loss.detach().to(at::kCPU, at::kDouble).item<double>();
 }
 
@@ -61,31 +61,35 @@ class ForOneStep {
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> saved_;
 };
 
-}  // namespace
-
-/// The steps since a snapshot.
-class GuardWindows final : public guard::WindowProgram {
+// The steps since a snapshot.
+class Windows final : public guard::WindowProgram {
  public:
-  GuardWindows(Guard::State& state, const Guard::WindowCalls& program, const GuardSnapshot& start, std::int64_t onset)
+  Windows(Guard::State& state, const Guard::WindowCalls& program, const GuardSnapshot& start, std::int64_t onset)
       : state_(state), program_(program), start_(start), onset_(onset) {}
 
   std::optional<guard::WindowRun> run(const guard::WindowChange* change, std::int64_t steps, bool watched) override {
     start_.restore(state_.options);
+    state_.program.put_flags();
     for (const at::Tensor& parameter : state_.held) parameter.mutable_grad() = at::Tensor();
+    clips_.clear();
+    for (std::size_t i = 0; i < state_.optimizers.size(); ++i) clips_.emplace_back(clip_of(state_.options), 0);
     Applied applied;
     if (change && !apply(*change, applied)) return std::nullopt;
     guard::WindowRun made;
-    if (!watched) {
-      make(applied, steps, nullptr, made.losses);
-    } else {
+    if (watched) {
       Watch watch(state_.model, state_.optimizers.front().optimizer, window_options());
       for (GuardedOptimizer& one : state_.optimizers) {
         if (&one != &state_.optimizers.front()) watch.watch(one.optimizer);
       }
-      make(applied, steps, &watch, made.losses);
-      made.nonfinite = !watch.run().origins.empty();
-      made.healthy = !made.nonfinite && watch.explain().empty();
+      make(applied, steps, &watch, made);
+      const Run seen = watch.run();
+      made.nonfinite = !seen.origins.empty();
+      made.causes = reason::causes_of(seen);
+    } else {
+      make(applied, steps, nullptr, made);
     }
+    // What the program casts by itself stays as it was: where nothing is cured then, nothing was changed.
+    if (applied.wide && applied.wide->low() && guard::shows_a_fault(made)) return std::nullopt;
     return made;
   }
 
@@ -97,67 +101,81 @@ class GuardWindows final : public guard::WindowProgram {
     return options;
   }
 
-  void make(const Applied& applied, std::int64_t steps, Watch* watch, std::vector<double>& losses) {
-    std::vector<guard::StepCheck> clips;
-    for (std::size_t i = 0; i < state_.optimizers.size(); ++i) clips.emplace_back(clip_of(state_.options), 0);
+  void make(const Applied& applied, std::int64_t steps, Watch* watch, guard::WindowRun& made) {
     for (std::int64_t n = 0; n < steps; ++n) {
       try {
-        losses.push_back(make_one(applied, n, watch, clips));
-      } catch (const std::out_of_range&) {  // the data have ended
+        made.losses.push_back(make_one(applied, n, watch));
+      } catch (const Guard::DataEnded&) {
         break;
       } catch (const std::exception&) {  // as with parameters that are NaN by then
-        losses.push_back(std::nan(""));
+        made.losses.push_back(std::nan(""));
+        made.threw = true;
       }
-      if (!std::isfinite(losses.back())) break;
+      if (!std::isfinite(made.losses.back())) break;
     }
     if (applied.wide) applied.wide->end();
   }
 
-  double make_one(const Applied& applied, std::int64_t n, Watch* watch, std::vector<guard::StepCheck>& clips) {
-    const std::int64_t number = start_.step + n;
-    const auto change = [&](guard::BatchTensors batch) {
-      return applied.batch ? applied.batch(number, std::move(batch)) : std::move(batch);
+  double make_one(const Applied& applied, std::int64_t n, Watch* watch) {
+    const auto call = [&] {
+      return program_.step(start_.step + n, [&](guard::BatchTensors batch) {
+        if (state_.writes_batch) {
+          for (at::Tensor& tensor : batch) tensor = guard::unseen_copy(tensor);
+        }
+        return applied.batch ? applied.batch(start_.step + n, std::move(batch)) : batch;
+      });
     };
     GuardedOptimizer& first = state_.optimizers.front();
-    const bool closure = state_.optimizers.size() == 1 && needs_closure(first.optimizer);
+    const bool closure = needs_closure(first.optimizer);
     at::Tensor loss;
-    if (!closure) loss = program_.step(number, change);
-    GradScaler* scaler = state_.options.scaler;
+    if (!closure) loss = call();
     for (std::size_t i = 0; i < state_.optimizers.size(); ++i) {
-      GuardedOptimizer& one = state_.optimizers[i];
-      const ForOneStep numbers(one.optimizer, applied, n + 1);
+      torch::optim::Optimizer& optimizer = state_.optimizers[i].optimizer;
+      const ForOneStep numbers(optimizer, applied, n + 1);
       const auto write = [&] {
         if (closure) {
-          one.optimizer.step([&] { return loss = program_.step(number, change); });
-          return;
-        }
-        if (scaler) scaler->unscale_(one.optimizer);
-        if (clips_anything(state_.options)) clips[i].before({one.held, one.names, {}, 0});
-        if (scaler) {
-          scaler->step(one.optimizer);
+          optimizer.step([&] { return loss = call(); });
         } else {
-          one.optimizer.step();
+          clip_and_write(i);
         }
       };
       if (watch) {
-        watch->step(one.optimizer, loss, write);
+        watch->step(optimizer, loss, write);
       } else {
         write();
       }
     }
-    if (scaler) scaler->update();
+    if (state_.options.scaler) state_.options.scaler->update();
     if (applied.drops_gradients) {
       for (const at::Tensor& parameter : state_.held) parameter.mutable_grad() = at::Tensor();
     }
     return number_of(loss);
   }
 
+  // As the guard does, but that nothing is refused.
+  void clip_and_write(std::size_t i) {
+    const GuardedOptimizer& one = state_.optimizers[i];
+    GradScaler* scaler = state_.options.scaler;
+    if (scaler) scaler->unscale_(one.optimizer);
+    if (clips_anything(state_.options)) clips_[i].before({one.held, one.names, {}, 0});
+    if (scaler) {
+      scaler->step(one.optimizer);
+    } else {
+      one.optimizer.step();
+    }
+  }
+
   // False for one that cannot be made here.
   bool apply(const guard::WindowChange& change, Applied& applied) {
     const std::string_view name = change.name;
-    if (name == kLowerRate) return applied.rate = [by = change.times](auto) { return 1.0 / double(by); }, true;
+    if (name == kLowerRate) {
+      applied.rate = [by = static_cast<double>(change.divisor)](std::int64_t) { return 1 / by; };
+      return true;
+    }
     if (name == kWarmUp) {
-      applied.rate = [over = change.warm_up](auto n) { return std::min(1.0, double(n) / double(over)); };
+      applied.rate = [over = static_cast<double>(change.warm_up)](std::int64_t n) {
+        return std::min(1.0, static_cast<double>(n) / over);
+      };
       return true;
     }
     if (name == kZeroGrad) return applied.drops_gradients = true;
@@ -187,7 +205,7 @@ class GuardWindows final : public guard::WindowProgram {
   guard::BatchTensors batch_of(std::int64_t number) const {
     try {
       return program_.batch(number);
-    } catch (const std::out_of_range&) {
+    } catch (const Guard::DataEnded&) {
       return {};
     }
   }
@@ -200,8 +218,8 @@ class GuardWindows final : public guard::WindowProgram {
 
   bool other_batch(Applied& applied) {
     if (onset_ <= start_.step) return false;
-    applied.batch = [this, before = batch_of(onset_ - 1)](std::int64_t number, auto batch) {
-      return number == onset_ && before.size() == batch.size() ? before : batch;
+    applied.batch = [onset = onset_, before = batch_of(onset_ - 1)](std::int64_t number, auto batch) {
+      return number == onset && before.size() == batch.size() ? before : batch;
     };
     return true;
   }
@@ -219,8 +237,8 @@ class GuardWindows final : public guard::WindowProgram {
     };
     auto at_onset = batch_of(onset_);
     if (memory->batches() < guard::BatchMemory::kEnough || !clip(at_onset)) return false;
-    applied.batch = [this, clip](std::int64_t number, auto batch) {
-      if (number == onset_) clip(batch);
+    applied.batch = [onset = onset_, clip](std::int64_t number, auto batch) {
+      if (number == onset) clip(batch);
       return batch;
     };
     return true;
@@ -230,29 +248,60 @@ class GuardWindows final : public guard::WindowProgram {
   const Guard::WindowCalls& program_;
   const GuardSnapshot& start_;
   std::int64_t onset_;
+  std::vector<guard::StepCheck> clips_;  // with a history of their own
 };
 
+// Puts all back, and lets the watch go on, at the end of its life.
+class AsItWas {
+ public:
+  AsItWas(Guard::State& state, GuardSnapshot now) : state_(state), now_(std::move(now)) {
+    for (const at::Tensor& parameter : state.held) gradients_.push_back(parameter.grad());
+    flags_.emplace_back(&state.model, state.model.is_training());
+    for (const auto& module : state.model.modules(/*include_self=*/false)) {
+      flags_.emplace_back(module.get(), module->is_training());
+    }
+    state.watch.pause();
+  }
+  ~AsItWas() noexcept(false) {
+    state_.watch.resume();
+    for (std::size_t i = 0; i < gradients_.size(); ++i) state_.held[i].mutable_grad() = gradients_[i];
+    for (const auto& [module, flag] : flags_) {
+      if (module->is_training() != flag) module->train(flag);
+    }
+    for (GuardedOptimizer& one : state_.optimizers) one.check.forget();
+    now_.restore(state_.options);  // may call the program, which may throw
+  }
+  AsItWas(const AsItWas&) = delete;
+  AsItWas& operator=(const AsItWas&) = delete;
+
+ private:
+  Guard::State& state_;
+  GuardSnapshot now_;
+  std::vector<at::Tensor> gradients_;
+  std::vector<std::pair<torch::nn::Module*, bool>> flags_;
+};
+
+}  // namespace
+
 std::vector<Experiment> Guard::State::prove_windows(const std::vector<Hypothesis>& suspected, const Run& recorded,
-                                                    const WindowCalls& program) {
+                                                    const WindowCalls& windows) {
   const Hypothesis& best = suspected.front();
-  const std::int64_t onset = best.onset_step.value_or(best.step);
+  // The watch counts a step per optimizer.
+  const auto own_step = [&](std::int64_t watched) { return watched / std::ssize(optimizers); };
+  const std::int64_t onset = own_step(best.onset_step.value_or(best.step));
   guard::WindowPlan plan{.step = best.step};
-  plan.diverged = std::any_of(actions.begin(), actions.end(),
-                              [&](const GuardAction& one) { return one.step == best.step && !one.fault.empty(); });
+  plan.diverged = std::any_of(actions.begin(), actions.end(), [&](const GuardAction& one) {
+    return own_step(one.step) == own_step(best.step) && !one.fault.empty();
+  });
   plan.raw_scores = holds(recorded, FactKind::raw_scores);
   plan.own = reason::changes_for(suspected);
-  std::vector<const GuardSnapshot*> starts = {
-      snapshots.newest_until(plan.diverged ? onset : std::max<std::int64_t>(0, onset - kBefore))};
-  if (!plan.diverged) starts.push_back(snapshots.newest_until(0));
+  std::vector<std::int64_t> starts;
+  for (const GuardSnapshot& one : snapshots.all()) starts.push_back(one.step);
   std::vector<Experiment> made;
-  const GuardSnapshot* before = nullptr;
-  for (const GuardSnapshot* start : starts) {
-    if (start == nullptr || start == std::exchange(before, start)) continue;
-    const std::int64_t last = plan.diverged ? best.step + kMargin : std::min(step - 1, start->step + kMostSteps);
-    plan.first = start->step;
-    plan.steps = last + 1 - start->step;
-    GuardWindows windows(*this, program, *start, onset);
-    made = guard::prove_by_windows(windows, plan);
+  for (const auto& span : guard::window_spans(onset, own_step(best.step), step, plan.diverged, starts)) {
+    plan.first = span.first, plan.steps = span.steps;
+    Windows program_windows(*this, windows, *snapshots.newest_until(span.first), onset);
+    made = guard::prove_by_windows(program_windows, plan);
     if (!made.empty() && made.front().outcome == ExperimentOutcome::failed) break;
   }
   return made;
@@ -260,6 +309,9 @@ std::vector<Experiment> Guard::State::prove_windows(const std::vector<Hypothesis
 
 std::vector<Hypothesis> Guard::prove_with(const WindowCalls& program) {
   State& state = *state_;
+  if (state.one_by_one) {
+    throw Error("firstfault: guard: prove() makes the steps of all optimizers together; here some made theirs alone");
+  }
   auto known = state.watch.explain();
   const auto settled = [](const Hypothesis& one) {
     return one.standing == Standing::confirmed || one.standing == Standing::not_separable;
@@ -269,28 +321,13 @@ std::vector<Hypothesis> Guard::prove_with(const WindowCalls& program) {
   const Run recorded = state.watch.run();
   const std::int64_t step = known.front().step;
   std::erase_if(known, [&](const Hypothesis& one) { return one.step != step; });
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : state.held) gradients.push_back(parameter.grad());
-  const auto scale = state.options.scaler ? std::optional(state.options.scaler->state()) : std::nullopt;
-  const auto as_it_was = [&] {
-    now->restore(state.options);
-    if (scale) state.options.scaler->load(*scale);
-    for (std::size_t i = 0; i < gradients.size(); ++i) state.held[i].mutable_grad() = gradients[i];
-    for (GuardedOptimizer& one : state.optimizers) one.check.forget();
-    state.watch.resume();
-  };
-  state.watch.pause();
   std::vector<Experiment> made;
   try {
+    const AsItWas afterwards(state, std::move(*now));
     made = state.prove_windows(known, recorded, program);
   } catch (const BatchesFailed& failed) {
-    as_it_was();
     std::rethrow_exception(failed.error);
-  } catch (...) {
-    as_it_was();
-    throw;
   }
-  as_it_was();
   state.watch.learned(step, {}, made);
   return state.watch.explain();
 }

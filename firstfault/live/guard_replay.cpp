@@ -10,10 +10,6 @@
 
 namespace firstfault {
 
-bool holds(const Run& run, FactKind kind) {
-  return std::any_of(run.facts.begin(), run.facts.end(), [&](const Fact& fact) { return fact.kind == kind; });
-}
-
 void Guard::State::find_origin(GuardFault& fault) {
   for (Origin& origin : watch.run().origins) {
     if (!origin.sink.empty() && origin.step >= fault.step) fault.origins.push_back(std::move(origin));

@@ -12,6 +12,7 @@ void GuardSnapshot::restore(const GuardOptions& options) const {
   optimizers.restore();
   rest.restore();
   random.restore();
+  if (scale && options.scaler) options.scaler->load(*scale);
   if (options.restore && own) options.restore(own);
 }
 
@@ -25,8 +26,10 @@ std::optional<GuardSnapshot> GuardSnapshots::now(std::int64_t step) const {
     const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
     if (std::none_of(held.begin(), held.end(), same)) rest.push_back(parameter);
   }
-  return GuardSnapshot{step, OptimizerCopies(optimizers_), guard::Copies(std::move(rest)), guard::RandomState::now(),
-                       options_.save ? options_.save() : nullptr};
+  GuardSnapshot made{step, OptimizerCopies(optimizers_), guard::Copies(std::move(rest)), guard::RandomState::now()};
+  if (options_.scaler && options_.scaler->enabled()) made.scale = options_.scaler->state();
+  if (options_.save) made.own = options_.save();
+  return made;
 }
 
 void GuardSnapshots::take(std::int64_t step) {

@@ -45,35 +45,57 @@ Guard::State::State(torch::nn::Module& module, const Optimizers& of, GuardOption
       snapshots(module, of, options),
       program(module, of, options),
       looked_into(options.experiments, options.replays) {
-  std::map<const c10::TensorImpl*, std::string> known;
-  for (const auto& item : module.named_parameters()) known[item.value().unsafeGetTensorImpl()] = "model." + item.key();
   for (torch::optim::Optimizer& one : of) {
     if (&one != &of.front().get()) watch.watch(one);
-    GuardedOptimizer guarded{
-        one, guard::StepCheck(clip_of(options), options.spike), parameters_of(one), {}, hyperparameters_of(one)};
-    for (const at::Tensor& parameter : guarded.held) {
+    optimizers.push_back({one, guard::StepCheck(clip_of(options), options.spike), {}, {}, hyperparameters_of(one), {}});
+  }
+  refresh();
+}
+
+// Parameters may have joined, or others taken their place.
+void Guard::State::refresh() {
+  bool same = true;
+  for (GuardedOptimizer& one : optimizers) {
+    std::vector<const void*> now;
+    for (const auto& group : one.optimizer.param_groups()) {
+      for (const at::Tensor& parameter : group.params()) now.push_back(parameter.unsafeGetTensorImpl());
+    }
+    if (now == one.seen) continue;
+    same = false;
+    one.seen = std::move(now);
+    one.held = parameters_of(one.optimizer);
+    one.check.forget();
+  }
+  if (same) return;
+  std::map<const c10::TensorImpl*, std::string> known;
+  for (const auto& item : model.named_parameters()) known[item.value().unsafeGetTensorImpl()] = "model." + item.key();
+  held.clear(), names.clear();
+  shares_parameters = false;
+  for (GuardedOptimizer& one : optimizers) {
+    one.names.clear();
+    for (const at::Tensor& parameter : one.held) {
       const auto number = "parameter " + std::to_string(held.size());
       const std::string& name = known.try_emplace(parameter.unsafeGetTensorImpl(), number).first->second;
-      guarded.names.push_back(name);
-      const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
-      if (std::any_of(held.begin(), held.end(), same)) {
+      one.names.push_back(name);
+      if (std::any_of(held.begin(), held.end(), [&](const auto& other) { return other.is_same(parameter); })) {
         shares_parameters = true;
         continue;
       }
       held.push_back(parameter);
       names.push_back(name);
     }
-    optimizers.push_back(std::move(guarded));
   }
 }
 
 // Which optimizers make a step; nullptr: all.
 void Guard::State::choose(torch::optim::Optimizer* only) {
+  refresh();
   steps.clear();
   for (GuardedOptimizer& one : optimizers) {
     if (!only || only == &one.optimizer) steps.push_back(&one);
   }
   if (steps.empty()) throw Error("firstfault: guard: this optimizer is not guarded; give it to the constructor");
+  one_by_one = one_by_one || steps.size() < optimizers.size();
   const bool closure =
       std::any_of(steps.begin(), steps.end(), [](const auto* one) { return needs_closure(one->optimizer); });
   if (closure && steps.size() > 1) {
@@ -143,8 +165,9 @@ void Guard::State::make(const guard::BatchTensors& batch, at::Tensor& loss, Guar
   if (options.undo_step && !unbounded.empty()) program.make_copy();
   write(loss);
   if (faulty) return;
-  const bool all = guard::reads_anyway(step, options.snapshot_every);
-  for (GuardedOptimizer* one : all ? steps : unbounded) {
+  for (GuardedOptimizer* one : steps) {
+    const bool all = guard::reads_anyway(one->made++, step, options.snapshot_every);
+    if (!all && std::find(unbounded.begin(), unbounded.end(), one) == unbounded.end()) continue;
     fault.finding = look_at_result(*one, all);
     fault.written = fault.finding.faulty();
     fault.at = one;
@@ -200,12 +223,21 @@ void Guard::State::make_with_closure(const guard::BatchTensors& batch, at::Tenso
   fault.at = &one;
 }
 
+// Of several optimizers that take turns, not all were read in this step.
+bool Guard::State::all_is_finite() {
+  std::vector<at::Tensor> tensors = held;
+  for (const GuardedOptimizer& one : optimizers) {
+    for (StateTensor& state : state_tensors(one.optimizer)) tensors.push_back(std::move(state.tensor));
+  }
+  return guard::all_finite(tensors);
+}
+
 // Of a step in which nothing was wrong.
 void Guard::State::end(const guard::BatchTensors& batch) {
   left_over.end(held);
   if (looked_into.any()) memory.remember(batch);
   policy.healthy();
-  if (++step % options.snapshot_every == 0) snapshots.take(step);
+  if (++step % options.snapshot_every == 0 && all_is_finite()) snapshots.take(step);
 }
 
 }  // namespace firstfault

@@ -59,6 +59,7 @@ struct Watch::State {
   ModuleNames names;
   int optimizers = 0;
   std::map<const void*, int> numbers;  ///< of optimizer objects; compared, never followed
+  std::map<int, std::vector<std::size_t>> sizes;
 
   State(const WatchOptions& o, std::unique_ptr<intercept::Places> places)
       : options(monitor_options(o)), monitor(options, std::move(places)) {
@@ -122,6 +123,8 @@ int Watch::remember(const void* optimizer, int number) {
   const std::lock_guard lock(observation_mutex());
   return state_->numbers[optimizer] = number;
 }
+
+std::vector<std::size_t>& Watch::group_sizes(int optimizer) { return state_->sizes[optimizer]; }
 
 int Watch::recall(const void* optimizer) const {
   const std::lock_guard lock(observation_mutex());

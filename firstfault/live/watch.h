@@ -139,7 +139,8 @@ class Watch {
   /// Of an optimizer object; it is watched first where it is new.
   int number_of(torch::optim::Optimizer& optimizer);
   int remember(const void* optimizer, int number);
-  int recall(const void* optimizer) const;  ///< -1: not known
+  std::vector<std::size_t>& group_sizes(int optimizer);  // as they were when its parameters were held
+  int recall(const void* optimizer) const;               ///< -1: not known
   std::unique_ptr<State> state_;
 };
 

@@ -71,6 +71,12 @@ std::string type_of(optim::Optimizer& optimizer) {
   return "optimizer";
 }
 
+std::vector<std::size_t> sizes_of(optim::Optimizer& optimizer) {
+  std::vector<std::size_t> sizes;
+  for (const auto& group : optimizer.param_groups()) sizes.push_back(group.params().size());
+  return sizes;
+}
+
 }  // namespace
 
 int Watch::watch(optim::Optimizer& optimizer) {
@@ -80,12 +86,26 @@ int Watch::watch(optim::Optimizer& optimizer) {
     info.groups.push_back({{"lr", group.options().get_lr()}});
     tensors.insert(tensors.end(), group.params().begin(), group.params().end());
   }
-  return remember(&optimizer, hold(tensors, std::move(info)));
+  const int number = remember(&optimizer, hold(tensors, std::move(info)));
+  group_sizes(number) = sizes_of(optimizer);
+  return number;
 }
 
+// Parameters may have joined since its last step.
 int Watch::number_of(optim::Optimizer& optimizer) {
   const int known = recall(&optimizer);
-  return known >= 0 ? known : watch(optimizer);
+  if (known < 0) return watch(optimizer);
+  std::vector<std::size_t>& sizes = group_sizes(known);
+  auto now = sizes_of(optimizer);
+  if (now == sizes) return known;
+  std::vector<at::Tensor> fresh;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const auto& parameters = optimizer.param_groups()[i].params();
+    for (std::size_t p = i < sizes.size() ? sizes[i] : 0; p < now[i]; ++p) fresh.push_back(parameters[p]);
+  }
+  hold_more(known, fresh);
+  sizes = std::move(now);
+  return known;
 }
 
 Watch::Watch(const torch::nn::Module& model, optim::Optimizer& optimizer, WatchOptions options)

@@ -1,8 +1,10 @@
 #include "firstfault/reason/changes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "firstfault/events/experiment.h"
+#include "firstfault/reason/engine.h"
 #include "firstfault/reason/standing/experiments_of_causes.h"
 
 namespace firstfault::reason {
@@ -22,6 +24,12 @@ std::vector<std::string_view> changes_for(const std::vector<Hypothesis>& hypothe
     if (of_a_batch) all.push_back(kOtherBatch);
   }
   return all;
+}
+
+std::vector<std::string> causes_of(const Run& run) {
+  std::vector<std::string> causes;
+  for (Hypothesis& one : hypotheses(run)) causes.push_back(std::move(one.cause));
+  return causes;
 }
 
 }  // namespace firstfault::reason

@@ -1,6 +1,7 @@
 // Run: the read model. What the live half recorded, as a plain value; all that `reason` and `present` ever see.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -46,6 +47,11 @@ struct Run {
   std::vector<Fact> facts;
   std::vector<GuardAction> actions;  ///< of a guard, by step
 };
+
+/// Whether the program showed it in any step.
+inline bool holds(const Run& run, FactKind kind) {
+  return std::any_of(run.facts.begin(), run.facts.end(), [&](const Fact& fact) { return fact.kind == kind; });
+}
 
 /// The answer about one tensor.
 struct Diagnosis {

@@ -27,11 +27,11 @@ class Changes:
     def __init__(self, optimizers: list[torch.optim.Optimizer] | None = None) -> None:
         self._optimizers = optimizers
 
-    def of(self, name: str, times: int, warm_up: int) -> contextlib.AbstractContextManager[Applied] | None:
+    def of(self, name: str, divisor: int, warm_up: int) -> contextlib.AbstractContextManager[Applied] | None:
         """None for one that needs more than optimizers, or is not known."""
         made = {
             "": lambda: contextlib.nullcontext(Applied()),
-            "lower_rate": lambda: self._rate(lambda _: 1 / times),
+            "lower_rate": lambda: self._rate(lambda _: 1 / divisor),
             "warm_up": lambda: self._rate(lambda n: min(1.0, n / max(1, warm_up))),
             "zero_grad": self._zero_grad,
             "averaged": self._averaged,
@@ -263,7 +263,7 @@ def draw_for_relu(parameters: list[torch.Tensor]) -> None:
 class ProcessChanges(Changes):
     """Of a whole script, from its import of torch to its end."""
 
-    def of(self, name: str, times: int, warm_up: int) -> contextlib.AbstractContextManager[Applied] | None:
+    def of(self, name: str, divisor: int, warm_up: int) -> contextlib.AbstractContextManager[Applied] | None:
         if name == "initialised":
             return _drawn(_module().draw_anew)
         if name == "other_activation":
@@ -272,7 +272,7 @@ class ProcessChanges(Changes):
             return _wide()
         if name == "standardised":
             return _standardised_calls()
-        return super().of(name, times, warm_up)
+        return super().of(name, divisor, warm_up)
 
     @contextlib.contextmanager
     def _drawn_activation(self) -> Iterator[Applied]:

@@ -110,6 +110,7 @@ class Guard:
         self._process = os.getpid()
         self._on_fault, self._snapshot_every = on_fault, int(snapshot_every)
         self._step = 0
+        self._watched_before = 0  # steps of the watch, when the guard began
         self._active = self._in_step = False
         self._began: Began | None = None
         self._replay: Program | None = None
@@ -135,6 +136,7 @@ class Guard:
         if self._own_watch:
             self.watch.start()
         self._parts.renew_buffers()
+        self._watched_before = self.watch._live.steps()
         self._active = True
         return self
 
@@ -231,7 +233,7 @@ class Guard:
                 self._faults.laboratory.remember(self._began.tensors)
         self._faults.healthy()
         self._next_step()
-        if self._step % self._snapshot_every == 0:
+        if self._step % self._snapshot_every == 0 and self._hooks.all_is_finite():
             self._take_snapshot()
 
     def _end_unchanged_loop(self) -> None:

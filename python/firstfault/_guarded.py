@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from typing import TYPE_CHECKING, Any
 
 from firstfault._state import OptimizerState, StateTensors
@@ -29,13 +30,14 @@ class Guarded:
         module = type(optimizer).__module__
         # Of the others it is not known what they write without gradients, or before a closure is called.
         self.trusted = module.startswith("torch.optim") and not hasattr(optimizer, "_gather_flat_grad")
-        self._sizes: list[int] = []
+        self._seen: list[torch.Tensor] = []  # when ``parameters`` was filled
+        self.made = 0  # steps
         self.parameters: list[torch.Tensor] = []
         self.names: list[str] = []
         self.state = StateTensors(optimizer)
         self.shared = False  # some parameter is another optimizer's too
         self.bounded = False  # what the step writes is sure to be finite
-        self._own_step: tuple[Any, bool] = (None, True)  # what was called step(), and whether that is torch's
+        self._own_step: tuple[Any, bool] = (None, False)  # what is called step(), and whether that is torch's
         self._results: tuple[Any, list[str], list[str]] = (None, [], [])
         self.refresh()
 
@@ -48,11 +50,11 @@ class Guarded:
             self._results = self.state.tensors, self.names + state, held
         return self.parameters + self.state.tensors, *self._results[1:]
 
-    def bound(self) -> bool:
+    def bound(self, *, looked_last: bool) -> None:
         """Right after what is about to be used was looked at: whether what the step writes is sure to be finite."""
-        rule = "" if self.shared or not self._steps_as_torch() else type(self.optimizer).__name__
+        known = looked_last and not self.shared and self._steps_as_torch()
+        rule = type(self.optimizer).__name__ if known else ""
         self.bounded = self.check.is_bounded(rule, self.optimizer.param_groups)
-        return self.bounded
 
     def _steps_as_torch(self) -> bool:
         """Whether the class is torch's own, and nobody has put another step in place of its own."""
@@ -61,19 +63,20 @@ class Guarded:
         kind = type(self.optimizer)
         if getattr(torch.optim, kind.__name__, None) is not kind:
             return False
-        step = vars(self.optimizer).get("step")  # schedulers put a wrapper there
-        if step is not self._own_step[0]:
-            plain = inspect.unwrap(getattr(step, "__func__", step))
-            self._own_step = step, plain is inspect.unwrap(kind.step)
+        steps = vars(self.optimizer).get("step"), kind.step  # schedulers put a wrapper around the first
+        if steps != self._own_step[0]:
+            of_instance, of_class = (inspect.unwrap(getattr(one, "__func__", one)) for one in steps)
+            own = of_class.__module__ == kind.__module__ and of_class.__qualname__ == f"{kind.__name__}.step"
+            self._own_step = steps, own and (of_instance is None or of_instance is of_class)
         return self._own_step[1]
 
     def refresh(self) -> None:
-        """Parameters may have joined."""
+        """Parameters may have joined, or others taken their place."""
         groups = self.optimizer.param_groups
-        sizes = [len(group["params"]) for group in groups]
-        if sizes == self._sizes:
+        now = [p for group in groups for p in group["params"]]
+        if len(now) == len(self._seen) and all(map(operator.is_, now, self._seen)):
             return
-        self._sizes = sizes
+        self._seen = now
         self.check.forget()
         self._results = (None, [], [])
         seen: dict[int, torch.Tensor] = {}

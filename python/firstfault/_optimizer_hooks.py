@@ -67,6 +67,10 @@ class OptimizerHooks:
         if next(reversed(post)) != last:
             post.move_to_end(last)
 
+    def _is_last(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Nobody changes gradients after the guard has looked: hooks that were made later are known by ``order()``."""
+        return next(reversed(optimizer._optimizer_step_pre_hooks)) == self._own[id(optimizer)][0]
+
     def order(self) -> None:
         for held in self.held.values():
             self._order(held.optimizer)
@@ -131,7 +135,7 @@ class OptimizerHooks:
         if clip is not None and self._clips:
             self._keep(guard.watch._live.measured(clip))
         if self._clips or getattr(held.optimizer, "grad_scale", None) is None:  # else they are scaled still
-            held.bound()
+            held.bound(looked_last=self._is_last(held.optimizer))
         return False
 
     def _keep(self, clip: GuardAction | None) -> None:
@@ -200,7 +204,8 @@ class OptimizerHooks:
             guard._began.has_written(held.copy)
         if guard._faults.now is not None and guard._faults.now.held is held:
             return
-        anyway = _module().reads_anyway(guard.steps, guard._snapshot_every)
+        anyway = _module().reads_anyway(held.made, guard.steps, guard._snapshot_every)
+        held.made += 1
         if held.bounded and not anyway:
             return
         seen = guard.watch._live if held.trusted and not anyway else None  # another one may write as it likes
@@ -218,6 +223,10 @@ class OptimizerHooks:
         for held in self.held.values():
             if held.hidden is not None:
                 held.show()
+
+    def all_is_finite(self) -> bool:
+        """Of several optimizers that take turns, not all were read in this step."""
+        return all(_module().all_finite(held.results()[0]) for held in self.held.values())
 
     def forget_sizes(self) -> None:
         """What optimizers hold has been put back."""

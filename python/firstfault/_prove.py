@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from firstfault._core import Experiment, Hypothesis, Run
     from firstfault._guard import Guard
 
-_MOST_STEPS = 5000  # in the unchanged window
-_MARGIN = 2  # steps after the fault
-_BEFORE = 50  # steps before the onset, for a watch to learn what is usual
-
 
 class Windows:
     """From a snapshot before the onset to just after the fault, or to the last step that was made."""
@@ -31,42 +27,43 @@ class Windows:
         self.guard, self.train_step, self.batches = guard, train_step, batches
         self._changes = Changes(guard._parts.optimizers)
         self._snapshot: Snapshot | None = None
-        self._onset = 0
+        self._onset, self._calls = 0, 1
 
     def prove(self, suspected: list[Hypothesis], recorded: Run) -> list[Experiment]:
         """``suspected``: about one step, best first. The program is afterwards as it was."""
+        from firstfault import _core
+
         guard, best = self.guard, suspected[0]
-        self._onset = best.step if best.onset_step is None else best.onset_step
-        diverged = any(one.step == best.step and one.fault for one in guard.actions)
+        step = self._own_step(best.step)
+        self._onset = step if best.onset_step is None else self._own_step(best.onset_step)
+        self._calls = max(1, self._own_step(guard._watched_before + 1))
+        diverged = any(self._own_step(one.step) == step and one.fault for one in guard.actions)
+        kept = [one.step for one in guard._snapshots if not guard._function.accumulates_at(one.step)]
         made: list[Experiment] = []
         with self._as_it_was():
-            for snapshot in self._starts(diverged):
-                self._snapshot = snapshot
-                last = best.step + _MARGIN if diverged else min(guard.steps - 1, snapshot.step + _MOST_STEPS)
-                made = self._prove(suspected, recorded, last + 1 - snapshot.step, diverged)
+            for first, steps in _core.window_spans(self._onset, step, guard.steps, diverged, kept):
+                self._snapshot = guard._snapshots.newest_until(first)
+                made = _core.prove_by_windows(self._run, recorded, suspected, first, steps, diverged, Progress())
                 if made and made[0].outcome == "failed":
                     break
         return made
 
-    def _prove(self, suspected: list[Hypothesis], recorded: Run, steps: int, diverged: bool) -> list[Experiment]:
-        from firstfault import _core
+    def _own_step(self, watched: int) -> int:
+        """The watch counts a step per optimizer, and one where several calls accumulate."""
+        guard = self.guard
+        before = guard._watched_before
+        return (watched - before) * guard.steps // max(1, guard.watch._live.steps() - before)
 
-        first = self._snapshot.step
-        return _core.prove_by_windows(self._run, recorded, suspected, first, steps, diverged, Progress())
-
-    def _starts(self, diverged: bool) -> list[Snapshot]:
-        """Where windows begin; the next one where the one before shows no fault."""
-        snapshots = self.guard._snapshots
-        first = snapshots.newest_until(self._onset if diverged else max(0, self._onset - _BEFORE))
-        oldest = next(iter(snapshots), None)
-        starts = [first] if diverged else [first, oldest]
-        return [one for i, one in enumerate(starts) if one is not None and one not in starts[:i]]
+    def _at_onset(self, number: int) -> bool:
+        """Of the calls that make up the step of the onset."""
+        return self._onset <= number < self._onset + self._calls
 
     @contextlib.contextmanager
     def _as_it_was(self) -> Iterator[None]:
         """Neither the guard nor the watch takes these steps for the run's, and all is put back."""
         guard = self.guard
         now = Snapshot(guard.steps, guard._parts)
+        function = guard._function.state()
         program = ProgramState([self.train_step, self.batches, *guard._parts.roots()], guard._parts.known())
         parameters = guard._parts.parameters()[0]
         gradients = [parameter.grad for parameter in parameters]
@@ -79,34 +76,60 @@ class Windows:
             guard._active = active
             now.restore()
             program.restore()
+            guard._function.restore(function)
             guard._hooks.forget_sizes()
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
 
-    def _run(self, name: str, times: int, warm_up: int, steps: int, watched: bool) -> tuple[list, Run | None] | None:
-        """Losses up to the first one that is not finite, and what a watch recorded."""
+    def _run(self, name: str, divisor: int, warm_up: int, steps: int, watched: bool) -> tuple | None:
+        """(losses up to the first one that is not finite, whether the step function threw, what a watch recorded)."""
         self._snapshot.restore()
+        self.guard._function.begin_window()
         for parameter in self.guard._parts.parameters()[0]:
             parameter.grad = None
-        change = self._change(name, times, warm_up)
+        change = self._change(name, divisor, warm_up)
         if change is None:
             return None
         losses: list[float] = []
         watch = self._watch() if watched else None
         try:
-            with contextlib.suppress(IndexError), change as applied:
+            with change as applied:
                 self.guard._hooks.begin_window()  # after the change: it clips last
-                for number in range(self._snapshot.step, self._snapshot.step + steps):
-                    given = self.batches(number)
-                    given = given if isinstance(given, tuple) else (given,)
-                    losses.append(self._loss(given if applied.batch is None else applied.batch(number, given)))
-                    if not math.isfinite(losses[-1]):
-                        break
+                threw = self._make(steps, applied, losses)
         finally:
             self.guard._hooks.end_window()
             if watch is not None:
                 watch.close()
-        return (losses, watch and watch.run()) if applied.used else None
+        return (losses, threw, watch and watch.run()) if applied.used else None
+
+    def _make(self, steps: int, applied: Applied, losses: list[float]) -> bool:
+        """Steps, until a loss is not finite or the data end; True: the step function threw."""
+        for number in range(self._snapshot.step, self._snapshot.step + steps):
+            try:
+                given = self.batches(number)
+            except IndexError:
+                return False
+            given = _as_tuple(given)
+            given = given if applied.batch is None else applied.batch(number, given)
+            try:
+                result = self.guard._function.call(self.train_step, given)
+            except Exception:  # as with parameters that are NaN by then
+                losses.append(math.nan)
+                return True
+            loss = tensor_of(result)
+            if loss is None:
+                raise ValueError("firstfault.guard: prove() judges by the loss; train_step must return it")
+            losses.append(float(loss.detach()))
+            if not math.isfinite(losses[-1]):
+                return False
+        return False
+
+    def _batch(self, number: int) -> tuple | None:
+        """None where the data have ended before."""
+        try:
+            return _as_tuple(self.batches(number))
+        except IndexError:
+            return None
 
     def _watch(self) -> Any:
         from firstfault._watch import Watch
@@ -114,15 +137,7 @@ class Windows:
         parts = self.guard._parts
         return Watch(dict(parts.models), parts.optimizers).start()
 
-    def _loss(self, given: tuple) -> float:
-        """NaN also for a step that cannot be made, as with parameters that are NaN by then."""
-        try:
-            loss = tensor_of(self.guard._function.call(self.train_step, given))
-        except Exception:
-            return math.nan
-        return math.nan if loss is None else float(loss.detach())
-
-    def _change(self, name: str, times: int, warm_up: int) -> Any:
+    def _change(self, name: str, divisor: int, warm_up: int) -> Any:
         parts = self.guard._parts
         parameters = parts.parameters()[0]
         if name == "initialised":
@@ -133,15 +148,14 @@ class Windows:
         if name == "float32":
             return _applied(in_float32(parameters, parts, parts.optimizers))
         if name == "standardised":
-            standardise = _standardiser(self.batches(self._snapshot.step))
+            standardise = _standardiser(self._batch(self._snapshot.step))
             return None if standardise is None else _with_batch(lambda _, given: standardise(given))
         if name == "clipped":
-            return _with_batch(_Clipping(self._onset))
+            return _with_batch(_Clipping(self._at_onset))
         if name == "other_batch":
-            before = self.batches(self._onset - 1) if self._onset > self._snapshot.step else None
-            before = before if before is None or isinstance(before, tuple) else (before,)
-            return before and _with_batch(lambda number, given: before if number == self._onset else given)
-        return self._changes.of(name, times, warm_up)
+            before = self._batch(self._onset - 1) if self._onset > self._snapshot.step else None
+            return before and _with_batch(lambda number, given: before if self._at_onset(number) else given)
+        return self._changes.of(name, divisor, warm_up)
 
 
 @contextlib.contextmanager
@@ -159,10 +173,10 @@ def _with_batch(batch: Callable[[int, tuple], tuple]) -> Iterator[Applied]:
 
 
 class _Clipping:
-    """The batch of one step, clipped to the range of those before it."""
+    """The batches of one step, clipped to the range of those before it."""
 
-    def __init__(self, step: int) -> None:
-        self._step = step
+    def __init__(self, is_it: Callable[[int], bool]) -> None:
+        self._is_it = is_it
         self._memory = _module().BatchMemory()
         self.used = False
 
@@ -173,7 +187,7 @@ class _Clipping:
         leaves, spec = tree_flatten(given)
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         tensors = [leaves[i] for i in places]
-        if number != self._step:
+        if not self._is_it(number):
             self._memory.remember(tensors)
             return given
         for place, tensor in zip(places, self._memory.clipped(tensors), strict=True):
@@ -198,6 +212,10 @@ def _standardiser(batch: Any) -> Callable[[tuple], tuple] | None:
         return tree_unflatten([old if new is None else new for old, new in zip(leaves, made, strict=True)], spec)
 
     return standardise
+
+
+def _as_tuple(given: Any) -> tuple:
+    return given if isinstance(given, tuple) else (given,)
 
 
 def _tensors(leaves: list[Any]) -> list[Any]:

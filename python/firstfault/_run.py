@@ -9,8 +9,6 @@ import sys
 
 from firstfault import _core
 
-_NOT_APPLICABLE = 125  # exit code, for `firstfault prove`
-
 
 class WatchedScript:
     """From the script's import of torch to its end."""
@@ -39,7 +37,8 @@ class WatchedScript:
 def start(path: str, level: str | None, quiet: bool, change: str = "", steps: int = 0) -> WatchedScript:
     """Watch every model and optimizer of this process from now on.
 
-    change: name, divisor and warm-up of a change that it is run with, separated by blanks; steps: after which it ends.
+    change: name, divisor of the learning rate and warm-up of a change that it is run with, separated by blanks;
+    steps: of the watch, after which it ends.
     """
     from firstfault import _watch
 
@@ -48,7 +47,7 @@ def start(path: str, level: str | None, quiet: bool, change: str = "", steps: in
     atexit.unregister(watch.close)  # finish() comes later, and knows how the script ended
     script = WatchedScript(watch, path, quiet)
     if change:
-        script.change = ChangedScript(*change.split(" "))
+        script.change = ChangedScript(path, *change.split(" "))
     if steps > 0:
         _end_after(steps, script)
     return script
@@ -57,17 +56,24 @@ def start(path: str, level: str | None, quiet: bool, change: str = "", steps: in
 class ChangedScript:
     """One thing is changed for the whole of this process."""
 
-    def __init__(self, name: str, times: str, warm_up: str) -> None:
+    def __init__(self, path: str, name: str, divisor: str, warm_up: str) -> None:
+        """``path``: of the run file; beside it a file is left where there is nothing to change."""
         from firstfault._changes import ProcessChanges
 
-        self._context = ProcessChanges().of(name, int(times), int(warm_up))
+        self._path = path
+        self._context = ProcessChanges().of(name, int(divisor), int(warm_up))
         if self._context is None:
-            os._exit(_NOT_APPLICABLE)
+            self._leave_word()
+            os._exit(0)
         self._applied = self._context.__enter__()
 
     def end(self) -> None:
         if not self._applied.used:
-            os._exit(_NOT_APPLICABLE)
+            self._leave_word()
+
+    def _leave_word(self) -> None:
+        with open(f"{self._path}.unused", "w"):
+            pass
 
 
 def _end_after(steps: int, script: WatchedScript) -> None:

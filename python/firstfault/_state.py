@@ -111,36 +111,31 @@ def _put_together(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 class StateTensors:
-    """The floating-point tensors in an optimizer's state; looked for anew where they may have changed."""
+    """The floating-point tensors in an optimizer's state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self._calls = 0
-        self._found: list[tuple[dict, Any, torch.Tensor]] = []
         self.tensors: list[torch.Tensor] = []
         self.names: list[tuple[str, torch.Tensor]] = []  # "exp_avg", and the parameter
 
     def look(self) -> None:
-        self._calls += 1
-        settled = self._calls > 8 and self._calls % 64 and self._found
-        if settled and all(entry.get(key) is tensor for entry, key, tensor in self._found):
-            return
+        """The lists stay the same ones where they hold the same."""
         import torch
 
-        self._found, self.tensors, self.names = [], [], []
+        tensors, names = [], []
         for parameter, entry in self._optimizer.state.items():
             for key, value in entry.items() if isinstance(entry, dict) else ():
                 if isinstance(value, torch.Tensor):
                     counts = key == "step" and not value.dim()
                     if not counts and (value.dtype.is_floating_point or value.dtype.is_complex):
-                        self._found.append((entry, key, value))
-                        self.tensors.append(value)
-                        self.names.append((key, parameter))
-                elif isinstance(value, (list, tuple)):
-                    self._calls = 0  # as LBFGS's: other tensors each time
+                        tensors.append(value)
+                        names.append((key, parameter))
+                elif isinstance(value, (list, tuple)):  # as LBFGS's
                     listed = [one for one in value if isinstance(one, torch.Tensor)]
-                    self.tensors.extend(listed)
-                    self.names.extend([(key, parameter)] * len(listed))
+                    tensors.extend(listed)
+                    names.extend([(key, parameter)] * len(listed))
+        if not _same(self.tensors, tensors):
+            self.tensors, self.names = tensors, names
 
 
 class Hyperparameters:

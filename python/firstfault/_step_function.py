@@ -34,6 +34,21 @@ class StepFunction:
         self._pending = 0
         self._known: dict[int, bool] = {}
 
+    def state(self) -> tuple:
+        """For ``restore()``."""
+        return self.steps_seen, self.last_loss, self._loss, self._bad_loss, self._pending
+
+    def restore(self, state: tuple) -> None:
+        self.steps_seen, self.last_loss, self._loss, self._bad_loss, self._pending = state
+
+    def begin_window(self) -> None:
+        """Steps are accumulated from here."""
+        self.restore((0, None, None, False, 0))
+
+    def accumulates_at(self, step: int) -> bool:
+        """Whether gradients of steps before this one are kept for it."""
+        return step % self._accumulate != 0
+
     def call(self, train_step: Callable[..., Any], batch: tuple) -> Any:
         optimizers = self.guard._parts.optimizers
         calls = self._steps_itself(train_step)
@@ -96,7 +111,7 @@ class StepFunction:
     def _late_loss(self) -> None:
         """The loss came back not finite from a function that made the step itself."""
         faults = self.guard._faults
-        if faults.now is not None:
+        if faults.now is not None or not self.guard.running:  # as in windows of steps that are run again
             return
         if self.steps_seen == 0:  # of a micro-batch, or the scaler left the step out
             self._bad_loss = self._scaler is None

@@ -282,7 +282,7 @@ void bind_guard(nb::module_& m) {
       },
       nb::arg("eps"), nb::arg("parameter"), nb::arg("fused"));
   m.def("all_finite", [](const nb::list& tensors) { return guard::all_finite(tensors_of(tensors)); });
-  m.def("reads_anyway", &guard::reads_anyway, nb::arg("step"), nb::arg("snapshot_every"));
+  m.def("reads_anyway", &guard::reads_anyway, nb::arg("made"), nb::arg("step"), nb::arg("snapshot_every"));
   m.def("bits_of", [](const nb::list& tensors) { return guard::bits_of(tensors_of(tensors)); });
   m.def(
       "snapshot_to_drop",

@@ -116,6 +116,22 @@ def test_a_step_that_an_instance_was_given_is_not_believed_but_a_schedulers_is()
         assert steps_until_seen(guard, given(parameter, torch.ones(8))) == 2  # after all hooks
 
 
+def test_a_class_whose_step_was_patched_is_not_believed(monkeypatch):
+    parameter = torch.nn.Parameter(torch.ones(8))
+
+    def step(optimizer, closure=None):
+        parameter.data[3] = math.nan
+
+    monkeypatch.setattr(torch.optim.SGD, "step", torch.optim.Optimizer.profile_hook_step(step))
+    optimizer = torch.optim.SGD([parameter], 0.1)
+    with guarded(parameter, optimizer) as guard:
+        parameter.data[3] = 1.0
+        assert steps_until_seen(guard, given(parameter, torch.ones(8))) == 1
+        parameter.data[3] = 1.0
+        guard.step(given(parameter, torch.ones(8)))
+        assert len(guard.actions) == 2
+
+
 def test_a_state_that_was_loaded_is_read_at_once():
     parameter = torch.nn.Parameter(torch.ones(8))
     optimizer = torch.optim.Adam([parameter], 0.1)

@@ -97,7 +97,7 @@ def test_data_that_end_leave_a_lower_rate_untested():
         guard.prove(train_step, batches)
         made = {one.name: one for one in _core.experiments_of(guard.run())}
     assert made["window"].size == 40 and made["leaky_activation"].outcome == "cured"
-    assert made["lower_rate"].size == 60 and made["lower_rate"].outcome == "failed"  # dead all the same
+    assert made["lower_rate"].size == 60 and made["lower_rate"].outcome == "not_applicable"
 
 
 def test_a_program_that_cannot_be_run_again_is_left_as_it_was():
@@ -150,7 +150,7 @@ def test_windows_are_clipped_as_the_run_was():
 
 
 def change(name, optimizers=None, **numbers):
-    return Changes(optimizers).of(name, numbers.get("times", 1), numbers.get("warm_up", 0))
+    return Changes(optimizers).of(name, numbers.get("divisor", 1), numbers.get("warm_up", 0))
 
 
 def test_relu_is_leaky_however_it_is_called():
@@ -217,7 +217,7 @@ def test_numbers_of_the_optimizer_are_changed_for_its_step_alone(own):
     def sgd(parameters):
         return torch.optim.SGD(parameters, lr=1.0)
 
-    moved, optimizer, _ = stepped(("lower_rate", own, {"times": 10}), sgd, 3)
+    moved, optimizer, _ = stepped(("lower_rate", own, {"divisor": 10}), sgd, 3)
     assert moved == pytest.approx(-0.3) and optimizer.param_groups[0]["lr"] == 1.0
     moved, _, _ = stepped(("warm_up", own, {"warm_up": 4}), sgd, 6)
     assert moved == pytest.approx(-(0.25 + 0.5 + 0.75 + 3))

@@ -81,7 +81,7 @@ def test_dead_units_are_proved_by_the_script_run_again(script, run, tmp_path):
     assert "dead units" in done.stdout and "confirmed, confidence 0.97" in done.stdout
     assert "leaky_relu in place of relu, 60 steps from step 0: cured" in "".join(done.ours)
     file = tmp_path / "x.ffrun"
-    assert outcomes(file) == {"window": "failed", "leaky_activation": "cured", "lower_rate": "failed"}
+    assert outcomes(file) == {"window": "failed", "leaky_activation": "cured", "lower_rate": "not_applicable"}
     explained = run(sys.executable, "-m", "firstfault", "explain", "--json", "x.ffrun")
     (hypothesis,) = json.loads(explained.stdout)["hypotheses"]
     assert (hypothesis["cause"], hypothesis["standing"]) == ("dead_units", "confirmed")
@@ -96,7 +96,7 @@ def test_a_divergence_is_proved_by_a_lower_rate_where_the_script_is_long_enough(
     assert outcomes(tmp_path / "x.ffrun")["averaged"] == "not_applicable"  # one backward a step
     done = run(*PROVE, "-q", "-o", "y.ffrun", script(DIVERGES.format(steps=40)))
     assert outcomes(tmp_path / "y.ffrun")["lower_rate"] == "not_applicable"
-    assert "there is no more data" in done.stdout
+    assert "of 40 steps" in done.stdout and ", and then it ended" in done.stdout
 
 
 def test_a_run_without_a_fault_and_what_cannot_be_changed(script, run, tmp_path):
@@ -190,9 +190,10 @@ BODIES = {
         """,
         0,
     ),
-    "kept_state 1 0": ("layer = nn.Linear(4, 2)", 125),  # nothing was lost
-    "clipped 1 0": ("raise AssertionError", 125),  # the batches of a script are not known
+    "kept_state 1 0": ("layer = nn.Linear(4, 2)", 0),  # nothing was lost
+    "clipped 1 0": ("raise AssertionError", 0),  # the batches of a script are not known
 }
+UNUSED = ("kept_state 1 0", "clipped 1 0")
 
 
 @pytest.mark.parametrize("change", BODIES)
@@ -201,3 +202,4 @@ def test_changes_of_a_whole_script(change, script, run, tmp_path):
     text = CHANGED.format(file=tmp_path / "x.ffrun", change=change, body=textwrap.dedent(body))
     done = run(sys.executable, script(text))
     assert done.code == code, done.stderr
+    assert (tmp_path / "x.ffrun.unused").exists() == (change in UNUSED)

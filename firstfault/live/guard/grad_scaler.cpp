@@ -213,6 +213,7 @@ void GradScaler::load(const GradScalerState& state) {
   options_ = GradScaler(options).options_;  // checked
   init_tracker_ = state.growth_tracker;
   if (scale_.defined()) begin(scale_.device());
+  optimizers_.clear();  // whatever their step had come to
 }
 
 }  // namespace firstfault

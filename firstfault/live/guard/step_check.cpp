@@ -172,7 +172,10 @@ StepCheck::Answer StepCheck::before(const Before& step) {
   if (!record.nonfinite.empty()) {
     answer.finding = bad_gradients(record, step.names);
   } else {
-    if (std::isfinite(record.norm)) gradient_ = record.norm;  // no element is larger than any p-norm of all
+    // No element is larger than any p-norm of all. Bounds are of float32.
+    const bool narrow = std::any_of(step.parameters.begin(), step.parameters.end(),
+                                    [](const at::Tensor& parameter) { return parameter.scalar_type() != at::kFloat; });
+    if (std::isfinite(record.norm) && !narrow) gradient_ = record.norm;
     answer.clip = std::move(record);
   }
   return answer;

@@ -101,7 +101,7 @@ class StepCheck {
   AdaptiveClip adaptive_;
   detect::Baseline usual_;
   ResultBound bound_;
-  double gradient_ = std::numeric_limits<double>::infinity();  // the largest that before() saw may have this magnitude
+  double gradient_ = std::numeric_limits<double>::infinity();  // no larger one was seen by before(); Inf: not known
 };
 
 /// Of those that hold NaN or Inf; `names` of the tensors in their order, "tensor 3" for one beyond them.

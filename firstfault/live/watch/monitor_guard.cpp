@@ -115,18 +115,20 @@ Monitor::Monitor(const MonitorOptions& options, std::unique_ptr<intercept::Place
 Monitor::~Monitor() { close(RunState::complete); }
 
 void Monitor::pause() {
+  if (paused_running_) return;
   paused_running_ = running_.exchange(false);
   paused_observing_ = paused_running_ && observing_.exchange(false);
   if (paused_observing_) intercept::stop_observing();
 }
 
 void Monitor::resume() {
+  if (!paused_running_) return;
   if (paused_observing_) {
     tracer_.resume_at(step_);
     observing_.store(true);
     intercept::start_observing(*this);
   }
-  running_.store(paused_running_);
+  running_.store(true);
   paused_running_ = paused_observing_ = false;
 }
 

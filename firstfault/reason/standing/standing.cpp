@@ -34,7 +34,18 @@ class Results {
   }
   bool cured(std::string_view name) const { return is(name, ExperimentOutcome::cured); }
   bool failed(std::string_view name) const { return is(name, ExperimentOutcome::failed); }
-  const std::vector<Experiment>& all() const { return all_; }
+  /// Those of windows alone, behind the last unchanged one: a replay of the step says nothing about them.
+  Results windows() const {
+    std::size_t first = all_.size();
+    for (std::size_t i = 0; i < all_.size(); ++i) first = all_[i].name == kWindow ? i : first;
+    return Results({all_.begin() + static_cast<std::ptrdiff_t>(first), all_.end()});
+  }
+  /// Those of the step alone.
+  Results replays() const {
+    const auto first =
+        std::find_if(all_.begin(), all_.end(), [](const Experiment& one) { return one.name == kWindow; });
+    return Results({all_.begin(), first});
+  }
   bool exact() const { return failed(kUnchanged) || (window() && deterministic()); }
   bool deterministic() const { return !cured(kUnchanged); }
   /// Whole windows were run, and not the failing step alone.
@@ -170,8 +181,9 @@ bool began_before(const Hypothesis& hypothesis) {
 }
 
 /// Needs a window of steps: what one replay says is where it is bound to, no more.
-void judge_window(Hypothesis& hypothesis, const CauseTests& tests, const Results& results,
+void judge_window(Hypothesis& hypothesis, const CauseTests& tests, const Results& all,
                   const std::vector<Hypothesis>& suspected) {
+  const Results results = all.window() ? all.windows() : all;
   for (const std::string_view name : tests.own) add(hypothesis, results, name);
   if (results.window() && any_own(tests, results, &Results::cured)) {
     const auto specific = more_specific(tests, results, suspected);
@@ -190,8 +202,8 @@ void judge_window(Hypothesis& hypothesis, const CauseTests& tests, const Results
   }
   const bool failed = results.window() && any_own(tests, results, &Results::failed);
   if (failed && !tests.some_of_many) return refute(hypothesis);
-  add(hypothesis, results, kPreviousBatch);
-  add(hypothesis, results, kEarlierState);
+  add(hypothesis, all, kPreviousBatch);
+  add(hypothesis, all, kEarlierState);
   const std::string since =
       began_before(hypothesis) ? ", from before step " + std::to_string(*hypothesis.onset_step) : "";
   not_tested(hypothesis, "not tested: it takes " + std::string(tests.missing) + since);
@@ -228,7 +240,7 @@ void judge(Hypothesis& hypothesis, const Results& results, const std::vector<Hyp
   const bool windows_alone = results.window() && results.find(kUnchanged) == nullptr;
   if (tests->window || windows_alone || began_before(hypothesis))
     return judge_window(hypothesis, *tests, results, suspected);
-  judge_point(hypothesis, *tests, results, suspected);
+  judge_point(hypothesis, *tests, results.replays(), suspected);
 }
 
 /// Rivals that were not suspected and cure: said, so that nobody takes one of the two for proved.

@@ -24,12 +24,15 @@ Experiment made(std::string_view name, Outcome outcome, std::vector<std::int64_t
   return one;
 }
 
-// The unchanged replay failed bit for bit, and these cure; `failed` do not.
+// The unchanged replay failed bit for bit, and these cure; `failed` do not. With kWindow they are of windows.
 std::vector<Experiment> exact(const std::vector<std::string_view>& cured,
                               const std::vector<std::string_view>& failed = {}) {
   std::vector<Experiment> all = {made(kUnchanged, Outcome::failed)};
+  if (std::find(failed.begin(), failed.end(), kWindow) != failed.end()) all.push_back(made(kWindow, Outcome::failed));
   for (const auto name : cured) all.push_back(made(name, Outcome::cured));
-  for (const auto name : failed) all.push_back(made(name, Outcome::failed));
+  for (const auto name : failed) {
+    if (name != kWindow) all.push_back(made(name, Outcome::failed));
+  }
   return all;
 }
 
@@ -315,6 +318,30 @@ TEST(Standing, AWindowThatSomethingElseCuresIsSaidOfWhatIsNotProved) {
   EXPECT_EQ(judged[0].standing, Standing::not_tested);
   EXPECT_TRUE(says(judged[0], "finite with a change named standardised"));
   EXPECT_FALSE(says(judged[0], "lower_rate"));
+}
+
+// The step was replayed first, and windows were run after that.
+TEST(Standing, AReplayOfTheStepProvesNothingAboutAWindow) {
+  std::vector<Experiment> all = exact({kResult, kFloat32});
+  for (const Experiment& one : windows({kLowerRate})) all.push_back(one);
+  Hypothesis overflow = suspected("overflow", "reduction_overflow"), precision = suspected("mixed_precision");
+  overflow.onset_step = precision.onset_step = 3;
+  const auto judged = judge_by_experiments({overflow, precision, suspected("lr_too_high")}, all);
+  EXPECT_EQ(of(judged, "lr_too_high").standing, Standing::confirmed);
+  EXPECT_EQ(of(judged, "overflow").standing, Standing::not_tested);
+  EXPECT_EQ(of(judged, "mixed_precision").standing, Standing::not_tested);
+  // Nor does one refute.
+  all = exact({}, {kBatchClipped});
+  for (const Experiment& one : windows({}, {kLowerRate})) all.push_back(one);
+  Hypothesis outlier = suspected("data_outlier");
+  outlier.onset_step = 3;
+  EXPECT_EQ(of(judge_by_experiments({outlier}, all), "data_outlier").standing, Standing::not_tested);
+}
+
+TEST(Standing, AWindowThatThrewSaysNothing) {
+  auto all = windows({});
+  all.push_back(made(kFloat32, Outcome::threw));
+  EXPECT_EQ(standing(suspected("mixed_precision"), all), Standing::not_tested);
 }
 
 }  // namespace
