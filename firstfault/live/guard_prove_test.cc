@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "firstfault/base/error.h"
 #include "firstfault/events/experiment.h"
 #include "firstfault/live/guard.h"
 #include "firstfault/live/guard/copies.h"
+#include "firstfault/live/guard/grad_scaler.h"
 #include "firstfault/live/optimizer_copy.h"
 
 namespace firstfault {
@@ -172,6 +174,100 @@ TEST(GuardProve, AHealthyRunHasNothingToProve) {
   train(guard, program, batches, 30);
   EXPECT_TRUE(guard.prove(batches, program).empty());
   EXPECT_EQ(outcome(guard, experiment::kWindow), "");
+}
+
+TEST(GuardProve, WhatTheStepThrowsIsNoEndOfTheData) {
+  Program program(50.0);
+  Guard guard(*program.net, *program.optimizer);
+  const auto batches = [](std::int64_t step) { return regression(step); };
+  train(guard, program, batches, 200);
+  int calls = 0;
+  guard.prove(batches, [&](const Batch& batch) {
+    if (++calls % 40 == 30) throw std::out_of_range("a table of the program's own");
+    return program(batch);
+  });
+  EXPECT_EQ(outcome(guard, experiment::kLowerRate), "threw");
+  EXPECT_EQ(guard.explain().front().standing, Standing::not_tested);
+}
+
+TEST(GuardProve, AStepWithoutALossIsToldSo) {
+  Program program(50.0);
+  Guard guard(*program.net, *program.optimizer);
+  const auto batches = [](std::int64_t step) { return regression(step); };
+  train(guard, program, batches, 200);
+  const auto before = program.bits();
+  EXPECT_THROW(guard.prove(batches, [&](const Batch& batch) { return program(batch), torch::Tensor(); }), Error);
+  EXPECT_EQ(program.bits(), before);
+}
+
+TEST(GuardProve, WindowsTrainAsTheStepsDidAndFlagsAreAsTheyWere) {
+  torch::manual_seed(0);
+  torch::nn::Sequential net(torch::nn::Linear(4, 8), torch::nn::Dropout(0.5), torch::nn::Linear(8, 1));
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(50.0));
+  Guard guard(*net, optimizer);
+  const auto batches = [](std::int64_t step) { return regression(step); };
+  int in_eval = 0;
+  const auto train_step = [&](const Batch& batch) {
+    in_eval += !net->is_training();
+    optimizer.zero_grad();
+    auto loss = (net->forward(batch.first) - batch.second).square().mean();
+    loss.backward();
+    return loss;
+  };
+  try {
+    for (int i = 0; i < 100; ++i) guard.step(batches(i), train_step);
+  } catch (const TrainingFault&) {
+  }
+  net->eval();
+  ASSERT_FALSE(guard.explain().empty());
+  guard.prove(batches, train_step);
+  EXPECT_EQ(in_eval, 0);
+  EXPECT_FALSE(net->is_training());
+}
+
+TEST(GuardProve, StepsOfOneOfSeveralOptimizersCannotBeMadeAgainTogether) {
+  Program program(0.1);
+  torch::optim::SGD bias({program.net->bias}, torch::optim::SGDOptions(0.1));
+  torch::optim::SGD weight({program.net->weight}, torch::optim::SGDOptions(0.1));
+  Guard guard(*program.net, {weight, bias});
+  guard.step(weight, regression(0), program);
+  EXPECT_THROW(guard.prove([](std::int64_t step) { return regression(step); }, program), Error);
+}
+
+TEST(GuardProve, EachWindowBeginsWithTheScaleThatTheRunHad) {
+  Program program(50.0);
+  GradScalerOptions scaling;
+  scaling.init_scale = 1024, scaling.growth_interval = 3;
+  GradScaler scaler(scaling);
+  GuardOptions options;
+  options.scaler = &scaler;
+  Guard guard(*program.net, *program.optimizer, options);
+  const auto batches = [](std::int64_t step) { return regression(step); };
+  std::vector<double> first_scales;
+  int calls = 0;
+  const auto scaled_step = [&](const Batch& batch) {
+    program.optimizer->zero_grad();
+    auto loss = (program.net->forward(batch.first) - batch.second).square().mean();
+    scaler.scale(loss).backward();
+    ++calls;
+    return loss;
+  };
+  try {
+    for (int i = 0; i < 100; ++i) guard.step(batches(i), scaled_step);
+  } catch (const TrainingFault&) {
+  }
+  ASSERT_FALSE(guard.explain().empty());
+  const auto scale = scaler.state().scale;
+  EXPECT_NE(scale, 1024);
+  guard.prove(
+      [&](std::int64_t step) {
+        if (step == 0) first_scales.push_back(scaler.state().scale);
+        return regression(step);
+      },
+      scaled_step);
+  EXPECT_EQ(scaler.state().scale, scale);
+  ASSERT_GT(first_scales.size(), 2u);
+  for (const double one : first_scales) EXPECT_EQ(one, 1024);
 }
 
 }  // namespace

@@ -123,5 +123,38 @@ TEST(GuardResults, ATensorOfTheStateIsNamedWithItsParameter) {
       << guard.actions()[0].reason;
 }
 
+TEST(GuardResults, ParametersThatJoinAreGuardedAndNamed) {
+  torch::manual_seed(0);
+  torch::nn::Linear first(4, 4), late(4, 1);
+  torch::nn::Sequential net(first, late);
+  torch::optim::Adam optimizer(first->parameters(), torch::optim::AdamOptions(0.01));
+  GuardOptions options{.on_fault = OnFault::skip, .undo_step = true, .replays = 0};
+  options.watch.level = "gradients";
+  Guard guard(*net, optimizer, options);
+  const auto step = [&](double scale) {
+    guard.step(guard::BatchTensors{}, [&](const guard::BatchTensors&) {
+      optimizer.zero_grad();
+      auto loss = net->forward(torch::ones({2, 4})).mean();
+      loss.backward();
+      late->bias.mutable_grad() = torch::full({1}, scale);
+      return loss;
+    });
+  };
+  for (int i = 0; i < 12; ++i) {
+    if (i == 3) optimizer.add_param_group(torch::optim::OptimizerParamGroup(late->parameters()));
+    step(1);
+  }
+  EXPECT_TRUE(guard.actions().empty());
+  step(std::nan(""));
+  ASSERT_EQ(guard.actions().size(), 1u);
+  EXPECT_EQ(guard.actions()[0].fault, "gradient");
+  EXPECT_NE(guard.actions()[0].reason.find("'model.1.bias'"), std::string::npos) << guard.actions()[0].reason;
+  EXPECT_TRUE(late->bias.isfinite().all().item<bool>());
+  step(1e25);  // its square is Inf
+  ASSERT_EQ(guard.actions().size(), 2u);
+  EXPECT_NE(guard.actions()[1].reason.find("'exp_avg_sq of model.1.bias'"), std::string::npos)
+      << guard.actions()[1].reason;
+}
+
 }  // namespace
 }  // namespace firstfault

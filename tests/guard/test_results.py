@@ -2,6 +2,7 @@
 
 import math
 import random
+import warnings
 
 import pytest
 import torch
@@ -143,6 +144,99 @@ def test_a_state_that_was_loaded_is_read_at_once():
         optimizer.load_state_dict(state)
         assert steps_until_seen(guard, given(parameter, torch.zeros(8))) == 1
         assert guard.actions[0].fault == "result"
+
+
+@pytest.mark.parametrize("way", ["loaded", "late gradient", "joined"])
+def test_state_that_is_new_is_read(way):
+    """Inf in the second moment leaves the parameter finite, and frozen."""
+    model = torch.nn.Linear(2, 2)
+    late = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.Adam([model.weight] if way != "loaded" else model.parameters(), lr=1e-3)
+    if way == "late gradient":
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with ff.guard(model, optimizer, on_fault="warn", level="gradients", undo="step") as guard:
+        for step in range(104):
+            model.weight.grad = torch.full_like(model.weight, 0.1)
+            target = model.bias
+            if way == "loaded":
+                model.bias.grad = torch.full((2,), 0.1)
+                if step == 100:
+                    optimizer.load_state_dict(optimizer.state_dict())
+            if way == "joined":
+                target = late
+                if step == 100:
+                    optimizer.add_param_group({"params": [late]})
+            if step == 102:
+                target.grad = torch.full((2,), 1e22)  # its square is Inf
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                optimizer.step()
+    assert [(one.step, one.fault) for one in guard.actions][:1] == [(102, "result")]
+
+
+def test_a_bound_is_of_float32_alone():
+    model = torch.nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with ff.guard(model, optimizer, on_fault="skip", undo="step", level="gradients") as guard:
+        for step in range(5):
+            if step == 2:
+                model.half()
+            model.weight.grad = torch.full_like(model.weight, -3.0e4 if step < 3 else -1.0)
+            optimizer.step()
+    assert [(one.step, one.fault, one.undone) for one in guard.actions][:1] == [(2, "result", "copy")]
+
+
+def test_what_a_hook_does_to_gradients_after_the_guard_has_looked_is_read():
+    model = torch.nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with ff.guard(model, optimizer, on_fault="skip", level="gradients", undo="step") as guard:
+
+        def spoil(*_):
+            if now == 3:
+                model.weight.grad.mul_(math.inf)
+
+        optimizer.register_step_pre_hook(spoil)
+        for step in range(6):
+            now = step
+            model.weight.grad = torch.ones_like(model.weight)
+            optimizer.step()
+    assert [(one.step, one.fault) for one in guard.actions] == [(3, "result")]
+    assert bool(torch.isfinite(model.weight).all())
+
+
+def test_parameters_that_take_the_place_of_others_are_guarded():
+    model = torch.nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with ff.guard(model, optimizer, on_fault="skip", level="gradients") as guard:
+        for step in range(6):
+            if step == 2:
+                model.weight = torch.nn.Parameter(torch.ones(1, 2))
+                optimizer.param_groups[0]["params"] = [model.weight]
+            model.weight.grad = torch.full_like(model.weight, math.nan if step == 3 else 1.0)
+            optimizer.step()
+    assert [(one.step, one.fault) for one in guard.actions] == [(3, "gradient")]
+    assert bool(torch.isfinite(model.weight).all())
+
+
+def test_each_of_two_optimizers_that_take_turns_is_read_in_one_step_of_eight():
+    first, second = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (first, second)]
+    found = {}
+    options = {"on_fault": "rollback", "level": "gradients", "snapshot_every": 10}
+    for bad in (first, second):
+        with ff.guard([first, second], optimizers, **options) as guard:
+            for step in range(40):
+                for model, optimizer in zip((first, second), optimizers, strict=True):
+                    for parameter in model.parameters():
+                        parameter.grad = torch.ones_like(parameter)
+                    if model is bad and step == 14:
+                        bad.weight.data[0, 0] = math.nan
+                    optimizer.step()
+                if guard.actions:
+                    break
+        found[bad] = step, guard.actions[0].fault
+        assert bool(torch.isfinite(bad.weight).all())  # no snapshot held it
+    assert all(14 <= step <= 22 and fault == "result" for step, fault in found.values()), found
 
 
 def test_what_somebody_else_writes_is_read_soon():

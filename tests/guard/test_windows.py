@@ -146,6 +146,153 @@ def test_windows_are_clipped_as_the_run_was():
     assert max(map(float, norms.getvalue().split())) == pytest.approx(0.01, rel=1e-4)
 
 
+def lines(steps, seed=0):
+    """Regression: (inputs, targets), a batch a step."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(steps, 16, 8, generator=generator)
+    return x, x.sum(2, keepdim=True)
+
+
+def test_a_loop_that_hooks_alone_guard_goes_on_as_it_was_after_it():
+    torch.manual_seed(0)
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=30.0)
+    x, y = lines(4000)
+
+    def train_step(x, y):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with ff.guard(model, optimizer, on_fault="skip", max_consecutive_skips=1000) as guard:
+        for step in range(110):
+            if step == 100:
+                guard.prove(train_step, lambda step: (x[step], y[step]))
+                known = len(guard.actions)
+                optimizer.param_groups[0]["lr"] = 1e-2
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        parameter.zero_()
+            train_step(x[step], y[step])
+    assert guard.actions[known:] == []
+
+
+def two_optimizers():
+    torch.manual_seed(0)
+    a, b = nn.Linear(8, 16), nn.Linear(16, 1)
+    model = nn.Sequential(a, nn.Tanh(), b)
+    optimizers = [torch.optim.SGD(half.parameters(), lr=0.02) for half in (a, b)]
+
+    def train_step(x, y):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    return model, optimizers, train_step
+
+
+def test_steps_of_several_optimizers_are_counted_as_the_program_does():
+    model, optimizers, train_step = two_optimizers()
+    x, y = lines(200)
+    y[150] *= 60
+    with ff.guard(model, optimizers, on_fault="skip") as guard:
+        for step in range(200):
+            guard.step(train_step, x[step], y[step])
+        guard.prove(train_step, lambda step: (x[step], y[step]))
+        made = {one.name: one for one in _core.experiments_of(guard.run())}
+    assert made["window"].outcome == "failed" and made["other_batch"].outcome == "cured"
+    assert made["other_batch"].size <= 200
+
+
+def test_an_outlier_in_an_accumulated_step_is_found_by_the_batches_of_all_its_calls():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    x, y = lines(600)
+    y[401] *= 60
+    calls = [0]
+
+    def train_step(x, y):
+        if calls[0] % 4 == 0:
+            optimizer.zero_grad()
+        calls[0] += 1
+        loss = F.mse_loss(model(x), y)
+        (loss / 4).backward()
+        return loss
+
+    with ff.guard(model, optimizer, on_fault="skip", accumulate=4) as guard:
+        for step in range(600):
+            guard.step(train_step, x[step], y[step])
+        before = guard._function.state(), calls[0]
+        guard.prove(train_step, lambda step: (x[step], y[step]))
+        assert (guard._function.state(), calls[0]) == before
+        made = {one.name: one.outcome for one in _core.experiments_of(guard.run())}
+    assert made["window"] == "failed" and made["other_batch"] == "cured"
+
+
+@pytest.mark.parametrize("at", [202, 203])
+def test_accumulation_goes_on_where_it_was(at):
+    def run(proves):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
+        with torch.no_grad():
+            model[0].bias.fill_(-9.0)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        calls = [0]
+
+        def train_step(x, y):
+            if calls[0] % 5 == 0:
+                optimizer.zero_grad()
+            calls[0] += 1
+            loss = F.mse_loss(model(x), y)
+            (loss / 5).backward()
+            return loss
+
+        with ff.guard(model, optimizer, on_fault="skip", accumulate=5, level="modules") as guard:
+            for step in range(230):
+                if step == at and proves:
+                    assert guard.explain()
+                    guard.prove(train_step, batch_of)
+                guard.step(train_step, *batch_of(step))
+        return bits(model, optimizer)
+
+    assert all(map(torch.equal, run(False), run(True)))
+
+
+def test_a_longer_window_that_shows_something_else_refutes_nothing():
+    """Three times a good rate: at a tenth the run learns, and its watch may still find something late."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3.0)
+    x, y = lines(9000)
+
+    def train_step(x, y):
+        optimizer.zero_grad()
+        loss = F.smooth_l1_loss(model(x), y + 10)
+        loss.backward()
+        return loss
+
+    with ff.guard(model, optimizer, on_fault="skip") as guard:
+        for step in range(80):
+            guard.step(train_step, x[step], y[step])
+        for one in guard.prove(train_step, lambda step: (x[step], y[step])):
+            assert (one.cause, one.standing) != ("lr_too_high", "refuted"), one
+
+
+def test_a_step_function_without_a_loss_is_told_so():
+    guard, _, _, train_step = trained()
+
+    def silent(x, y):
+        train_step(x, y)
+
+    with guard, pytest.raises(ValueError, match="train_step must return it"):
+        guard.prove(silent, batch_of)
+
+
 # -- each change
 
 

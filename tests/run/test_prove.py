@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -107,6 +109,53 @@ def test_a_run_without_a_fault_and_what_cannot_be_changed(script, run, tmp_path)
     assert program.code == 2 and "Guard::prove in the program" in "".join(program.ours) + program.stderr
     assert run(*PROVE).code == 2
     assert run(*PROVE, "--unknown", "train.py").code == 2
+
+
+def test_steps_whose_loss_is_not_known_are_no_divergence(script, run, tmp_path):
+    """Two optimizers share a loss: only the first one's steps have it."""
+    one = "optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)"
+    two = "halves = [torch.optim.Adam(half.parameters(), lr=1e-2) for half in (model[0], model[2])]"
+    text = DEAD.replace(one, two).replace("optimizer.zero_grad()", "[half.zero_grad() for half in halves]")
+    text = text.replace("optimizer.step()", "[half.step() for half in halves]")
+    run(*PROVE, "-q", "-o", "x.ffrun", script(text))
+    assert outcomes(tmp_path / "x.ffrun")["leaky_activation"] == "cured"
+    assert [one.standing for one in ff.explain(ff.read_run(tmp_path / "x.ffrun"))] == ["confirmed"]
+
+
+def test_a_child_that_is_killed_refutes_nothing(script, run, tmp_path):
+    text = DIVERGES.format(steps=400).replace(
+        "    optimizer.zero_grad()",
+        "    if step == 60: import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n    optimizer.zero_grad()",
+    )
+    run(*PROVE, "-q", "--steps", "40", "-o", "x.ffrun", script(text))
+    assert outcomes(tmp_path / "x.ffrun")["lower_rate"] == "threw"
+    assert ff.explain(ff.read_run(tmp_path / "x.ffrun"))[0].standing == "not_tested"
+
+
+def test_a_run_file_of_another_day_is_not_proved(script, run, tmp_path):
+    run(*PROVE, "-q", "-o", "x.ffrun", script(DEAD))
+    before = (tmp_path / "x.ffrun").read_bytes()
+    done = run(*PROVE, "-q", "-o", "x.ffrun", script("raise SystemExit(7)", "bad.py"))
+    assert (done.code, done.stdout) == (7, "")
+    assert (tmp_path / "x.ffrun").read_bytes() == before
+
+
+def test_a_signal_ends_the_child_too_and_leaves_no_folder(script, tmp_path):
+    script(f"import os; open(f'pid-{{os.getpid()}}', 'w').close()\n{DEAD}")
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    started = subprocess.Popen(
+        [*PROVE, "-q", "-o", "x.ffrun", "train.py"], cwd=tmp_path, env={**os.environ, "TMPDIR": str(folder)}
+    )
+    while len(list(tmp_path.glob("pid-*"))) < 2:  # the second one is of a window
+        time.sleep(0.01)
+    assert any(name.startswith("firstfault-prove-") for name in os.listdir(folder))
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(60) == -signal.SIGTERM
+    assert not any(name.startswith("firstfault-prove-") for name in os.listdir(folder))
+    for pid in tmp_path.glob("pid-*"):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid.name.removeprefix("pid-")), 0)
 
 
 def test_the_first_run_may_be_ended_early(script, run, tmp_path):
