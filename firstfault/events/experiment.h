@@ -11,8 +11,8 @@
 namespace firstfault {
 
 enum class ExperimentOutcome : std::uint8_t {
-  cured,           ///< the step was finite
-  failed,          ///< it was not
+  cured,           ///< the step was finite, or the window without its fault
+  failed,          ///< it was not, or shows it again
   delayed,         ///< of a window of steps: finite for longer, with the same growth
   not_applicable,  ///< the change has nothing to act on here
   threw,           ///< the program did not run with the change
@@ -46,7 +46,7 @@ inline constexpr std::string_view kLogProbabilities = "log_probabilities";
 inline constexpr std::string_view kTargetShape = "target_shape";
 // Of whole windows of steps, only when asked for. The first is the window with nothing changed.
 inline constexpr std::string_view kWindow = "window";
-inline constexpr std::string_view kLowerRate = "lower_rate";  ///< lr / 10 over ten times the steps
+inline constexpr std::string_view kLowerRate = "lower_rate";  ///< lr / 10 over ten times the steps, or / 100
 inline constexpr std::string_view kStandardised = "standardised";
 inline constexpr std::string_view kWarmUp = "warm_up";
 inline constexpr std::string_view kOtherBatch = "other_batch";  ///< the one before in its place
