@@ -66,7 +66,10 @@ class Guarded:
         steps = vars(self.optimizer).get("step"), kind.step  # schedulers put a wrapper around the first
         if steps != self._own_step[0]:
             of_instance, of_class = (inspect.unwrap(getattr(one, "__func__", one)) for one in steps)
-            own = of_class.__module__ == kind.__module__ and of_class.__qualname__ == f"{kind.__name__}.step"
+            own = any(
+                (of_class.__module__, of_class.__qualname__) == (base.__module__, f"{base.__qualname__}.step")
+                for base in kind.__mro__  # AdamW has Adam's
+            )
             self._own_step = steps, own and (of_instance is None or of_instance is of_class)
         return self._own_step[1]
 

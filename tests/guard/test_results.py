@@ -72,6 +72,23 @@ def test_steps_of_any_size_leave_only_finite_numbers_behind(name):
     assert undone > 0 or name.startswith("SGD, ")  # which squares nothing
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_ordinary_steps_of_known_optimizers_need_not_be_read(name):
+    parameter = torch.nn.Parameter(torch.randn(40))
+    optimizer = RULES[name]([parameter], 1e-2)
+    bounded = []
+    with guarded(parameter, optimizer, undo="step") as guard:
+        for _ in range(12):
+            guard.step(given(parameter, torch.randn(40)))
+            bounded.append(guard._hooks.first.bounded)
+    assert guard.actions == []
+    assert not bounded[0]  # nothing has been read before it
+    if name == "Adam":  # its weight decay makes the bound of the gradient grow with that of the parameter
+        assert sum(bounded) >= 8
+    else:
+        assert bounded[1:] == 11 * [name not in ("RMSprop, centered", "NAdam")]
+
+
 def steps_until_seen(guard, train_step):
     for step in range(1, 20):
         guard.step(train_step)
