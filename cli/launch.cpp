@@ -30,10 +30,8 @@ std::string variable(const char* name) {
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
 /// What the bootstrap in Python and the preloaded library read, and remove.
-void set_wishes(const Launch& launch, const std::string& program) {
-  const std::string name = launch.module ? program : fs::path(program).stem().string();
-  const std::string file = launch.run_file.empty() ? default_run_file(name) : launch.run_file;
-  set("FIRSTFAULT_RUN_FILE", fs::absolute(file).string());
+void set_wishes(const Launch& launch) {
+  set("FIRSTFAULT_RUN_FILE", fs::absolute(run_file_of(launch)).string());
   set("FIRSTFAULT_RUN_LEVEL", launch.level);
   set("FIRSTFAULT_RUN_QUIET", launch.quiet ? "1" : "");
 }
@@ -70,7 +68,7 @@ int run_python(const Launch& launch, const Context& context) {
   const Python& python = context.python;
   if (python.command.empty()) return replace_process("python3", handed_on(launch), context);
   const char* before = std::getenv("PYTHONPATH");
-  set_wishes(launch, launch.command.front());
+  set_wishes(launch);
   if (before) set("FIRSTFAULT_RUN_PYTHONPATH", before);
   set("PYTHONPATH", before && *before ? python.bootstrap + ":" + before : python.bootstrap);
   return replace_process(python.command.front(), python_command(launch, python.command), context);
@@ -89,7 +87,7 @@ int run_program_file(const Launch& launch, const ProgramFile& program, const Con
     context.err << "firstfault: " << printable(launch.command.front()) << " runs unwatched: " << printable(why) << "."
                 << std::endl;
   } else {
-    set_wishes(launch, launch.command.front());
+    set_wishes(launch);
     const std::string before = variable("LD_PRELOAD");
     set("LD_PRELOAD", library_folder() + "/libfirstfault_preload.so" + (before.empty() ? "" : ":" + before));
   }
@@ -114,6 +112,35 @@ std::string default_run_file(const std::string& name) {
   std::strftime(time, sizeof time, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
   const bool usable = !name.empty() && name.find('/') == std::string::npos;
   return fmt::format("runs/{}-{}-{}.ffrun", usable ? name : "run", time, getpid());
+}
+
+void declare_launch(Options& options, Launch& launch) {
+  options.flag(launch.module, {"-m", "a Python module, as python -m"});
+  options.text(launch.run_file, {"-o,--out", "run file; else runs/<script>-<time>-<process>.ffrun"});
+  options.choice(launch.level, {"--level", "how much is watched; on a CPU ops, else modules"},
+                 {"gradients", "modules", "ops"});
+  options.flag(launch.quiet, {"-q,--quiet", "no word of firstfault's own"});
+  options.rest(launch.command);
+}
+
+void check_command(const Launch& launch, const std::string& command, const std::string& usage) {
+  const auto& words = launch.command;
+  if (words.empty() || words.front().empty())
+    throw Error(command + ": nothing to run. firstfault " + command + " [OPTIONS] " + usage);
+  if (words.front().front() == '-')
+    throw Error(command + ": no option " + words.front() + "; the program's own options come after its name.");
+  if (launch.run_file.empty()) return;
+  // Said before the program starts, not hours later.
+  const auto folder = fs::absolute(launch.run_file).parent_path();
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    throw Error(command + ": the folder of --out " + launch.run_file + " does not exist; make it first.");
+}
+
+std::string run_file_of(const Launch& launch) {
+  if (!launch.run_file.empty()) return launch.run_file;
+  const std::string& program = launch.command.front();
+  return default_run_file(launch.module ? program : fs::path(program).stem().string());
 }
 
 bool is_script(const Launch& launch) { return launch.module || inspect(launch.command.front()).python; }

@@ -23,6 +23,13 @@ std::string default_run_file(const std::string& name);
 /// `context.err`. A program that cannot be watched runs unwatched, after a sentence that says why.
 int launch(const Launch& launch, const Context& context);
 
+/// The options of every command that starts a program; they come before its name. `launch` must outlive the parsing.
+void declare_launch(Options& options, Launch& launch);
+/// Throws Error where there is nothing to run: `usage` is what to type after the command's name.
+void check_command(const Launch& launch, const std::string& command, const std::string& usage);
+/// Where it is recorded: `run_file`, or the default.
+std::string run_file_of(const Launch& launch);
+
 /// Whether it is Python that runs it.
 bool is_script(const Launch& launch);
 

@@ -39,7 +39,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kAfterFault = 3;  // steps
-constexpr std::int64_t kMostSteps = 5000;
 
 struct Arguments {
   Launch launch;
@@ -195,7 +194,8 @@ guard::WindowPlan plan_of(const Loaded& loaded, const Context& context, bool qui
     return row.loss_state != StepRow::Loss::unknown && !std::isfinite(row.loss);
   });
   plan.diverged = bad != loaded.run.rows.end() && bad->step <= best.step + kAfterFault;
-  plan.steps = plan.diverged ? std::max(best.step, bad->step) + kAfterFault : std::min(loaded.run.steps, kMostSteps);
+  const std::int64_t fault = plan.diverged ? std::max(best.step, bad->step) : best.step;
+  plan.steps = guard::window_spans(0, fault, loaded.run.steps, plan.diverged, {0}).front().steps;
   plan.raw_scores = holds(loaded.run, FactKind::raw_scores);
   plan.own = reason::changes_for(suspected(loaded));
   plan.progress = [&context, quiet](const Experiment& one) {
@@ -213,15 +213,10 @@ std::pair<ino_t, time_t> identity(const std::string& path) {
 }
 
 void check(const Launch& launch) {
-  const auto& command = launch.command;
-  if (command.empty() || command.front().empty())
-    throw Error("prove: nothing to run. firstfault prove [OPTIONS] script.py|-m module [ARGUMENTS]");
-  if (command.front().front() == '-')
-    throw Error("prove: no option " + command.front() + "; the script's own options come after its name.");
-  if (!is_script(launch)) {
-    throw Error("prove: nothing in " + command.front() +
-                " can be changed from outside; give a Python script, or use Guard::prove in the program.");
-  }
+  check_command(launch, "prove", "script.py|-m module [ARGUMENTS]");
+  if (is_script(launch)) return;
+  throw Error("prove: nothing in " + launch.command.front() +
+              " can be changed from outside; give a Python script, or use Guard::prove in the program.");
 }
 
 int prove_script(const Arguments& arguments, const Context& context) {
@@ -249,11 +244,7 @@ int prove_script(const Arguments& arguments, const Context& context) {
 int prove(Arguments arguments, const Context& context) {
   Launch& launch = arguments.launch;
   check(launch);
-  if (launch.run_file.empty()) {
-    const std::string& given = launch.command.front();
-    launch.run_file = default_run_file(launch.module ? given : fs::path(given).stem().string());
-  }
-  launch.run_file = fs::absolute(launch.run_file).string();
+  launch.run_file = fs::absolute(run_file_of(launch)).string();
   try {
     return prove_script(arguments, context);
   } catch (const Interrupted& interrupted) {
@@ -267,14 +258,8 @@ int prove(Arguments arguments, const Context& context) {
 
 Action declare_prove(Options& options) {
   auto arguments = std::make_shared<Arguments>();
-  Launch& launch = arguments->launch;
-  options.flag(launch.module, {"-m", "a Python module, as python -m"});
-  options.text(launch.run_file, {"-o,--out", "run file; else runs/<script>-<time>-<process>.ffrun"});
-  options.choice(launch.level, {"--level", "how much is watched; on a CPU ops, else modules"},
-                 {"gradients", "modules", "ops"});
   options.count(arguments->steps, {"--steps", "of the first run, after which it is ended; 0, the default: to its end"});
-  options.flag(launch.quiet, {"-q,--quiet", "no word of firstfault's own on standard error"});
-  options.rest(launch.command);
+  declare_launch(options, arguments->launch);
   return [arguments](const Context& context) { return prove(*arguments, context); };
 }
 

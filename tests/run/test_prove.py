@@ -109,6 +109,8 @@ def test_a_run_without_a_fault_and_what_cannot_be_changed(script, run, tmp_path)
     assert program.code == 2 and "Guard::prove in the program" in "".join(program.ours) + program.stderr
     assert run(*PROVE).code == 2
     assert run(*PROVE, "--unknown", "train.py").code == 2
+    folder = run(*PROVE, "-o", "none/x.ffrun", "train.py")
+    assert folder.code == 2 and "does not exist; make it first" in "".join(folder.ours) + folder.stderr
 
 
 def test_steps_whose_loss_is_not_known_are_no_divergence(script, run, tmp_path):
