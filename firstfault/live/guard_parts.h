@@ -83,6 +83,20 @@ class GuardSnapshots {
   std::vector<GuardSnapshot> all_;
 };
 
+/// Which modules train.
+class TrainFlags {
+ public:
+  TrainFlags() = default;
+  explicit TrainFlags(torch::nn::Module& model);
+  void restore() const;
+
+ private:
+  std::vector<std::pair<torch::nn::Module*, bool>> flags_;
+};
+
+/// Of a loss of one number; nullopt: it is none.
+std::optional<double> number_of(const at::Tensor& loss);
+
 using StepCall = std::function<at::Tensor(const guard::BatchTensors&)>;
 
 /// The program's side of a step, as it is made and as it is replayed.
@@ -96,8 +110,8 @@ class GuardedProgram final : public guard::ReplayProgram {
   at::Tensor call(const guard::BatchTensors& batch) const { return (*call_)(batch); }
   /// Keeps what it ended with, before the first replay.
   void pause();
-  /// Modules train or not as when the last step began.
-  void put_flags();
+  /// As they were when the last step began.
+  const TrainFlags& training() const noexcept { return training_; }
 
   /// Parameters, state and hyperparameters from before the step; they are put back before each replay.
   const OptimizerCopies* copy() const { return has_copy_ ? &*copy_ : nullptr; }
@@ -116,7 +130,7 @@ class GuardedProgram final : public guard::ReplayProgram {
   const GuardOptions& options_;
   const StepCall* call_ = nullptr;
   std::shared_ptr<void> own_before_, own_after_;
-  std::vector<std::pair<torch::nn::Module*, bool>> training_;
+  TrainFlags training_;
   std::optional<OptimizerCopies> copy_;  ///< kept from step to step where each needs one
   bool has_copy_ = false;                ///< of this step
   std::optional<GradScalerState> scale_before_, scale_after_;

@@ -18,14 +18,24 @@ bool calls_closure(const Guard::Optimizers& optimizers) {
 
 }  // namespace
 
+TrainFlags::TrainFlags(torch::nn::Module& model) {
+  flags_.emplace_back(&model, model.is_training());  // it may lie on the stack, where modules() cannot give it
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    flags_.emplace_back(module.get(), module->is_training());
+  }
+}
+
+void TrainFlags::restore() const {
+  for (const auto& [module, flag] : flags_) {
+    if (module->is_training() != flag) module->train(flag);
+  }
+}
+
 void GuardedProgram::begin(const StepCall& call, Guard::Optimizers steps) {
   call_ = &call;
   steps_ = std::move(steps);
   has_copy_ = false;
-  training_.assign(1, {&model_, model_.is_training()});  // it may lie on the stack, where modules() cannot give it
-  for (const auto& module : model_.modules(/*include_self=*/false)) {
-    training_.emplace_back(module.get(), module->is_training());
-  }
+  training_ = TrainFlags(model_);
   if (options_.save) own_before_ = options_.save();
   if (options_.scaler && options_.scaler->enabled()) scale_before_ = options_.scaler->state();
   if (calls_closure(steps_)) {
@@ -53,7 +63,7 @@ void GuardedProgram::pause() {
 void GuardedProgram::restore() {
   if (has_copy_) copy_->restore();
   if (scale_before_) options_.scaler->load(*scale_before_);
-  put_flags();
+  training_.restore();
   if (options_.restore) options_.restore(own_before_);
 }
 
@@ -82,14 +92,8 @@ at::Tensor GuardedProgram::run(const guard::BatchTensors& batch, bool write) {
 void GuardedProgram::resume() {
   if (has_copy_) copy_->restore();
   if (scale_after_) options_.scaler->load(*scale_after_);
-  put_flags();
+  training_.restore();
   if (options_.restore) options_.restore(own_after_);
-}
-
-void GuardedProgram::put_flags() {
-  for (const auto& [module, flag] : training_) {
-    if (module->is_training() != flag) module->train(flag);
-  }
 }
 
 }  // namespace firstfault

@@ -13,9 +13,9 @@
 #include "firstfault/events/experiment.h"
 #include "firstfault/guard/prove.h"
 #include "firstfault/live/guard/experiments/float32.h"
+#include "firstfault/live/guard/gradients.h"
 #include "firstfault/live/guard/standardise.h"
 #include "firstfault/live/guard_parts.h"
-#include "firstfault/live/measure/scan.h"
 #include "firstfault/reason/changes.h"
 
 namespace firstfault {
@@ -31,12 +31,10 @@ struct Applied {
   std::shared_ptr<guard::InFloat32> wide;
 };
 
-double number_of(const at::Tensor& loss) {
-  if (!loss.defined() || loss.numel() != 1) {
-    throw Guard::BatchesFailed{std::make_exception_ptr(
-        Error("firstfault: guard: prove() judges by the loss; train_step must return it, as a tensor of one number"))};
-  }
-  return loss.is_cpu() ? measure::value_at(loss, 0) : loss.detach().to(at::kCPU, at::kDouble).item<double>();
+double known_loss(const at::Tensor& loss) {
+  if (const auto number = number_of(loss)) return *number;
+  throw Guard::BatchesFailed{std::make_exception_ptr(
+      Error("firstfault: guard: prove() judges by the loss; train_step must return it, as a tensor of one number"))};
 }
 
 // Numbers of the optimizer as they are for one step; put back after it.
@@ -69,7 +67,7 @@ class Windows final : public guard::WindowProgram {
 
   std::optional<guard::WindowRun> run(const guard::WindowChange* change, std::int64_t steps, bool watched) override {
     start_.restore(state_.options);
-    state_.program.put_flags();
+    state_.program.training().restore();
     for (const at::Tensor& parameter : state_.held) parameter.mutable_grad() = at::Tensor();
     clips_.clear();
     for (std::size_t i = 0; i < state_.optimizers.size(); ++i) clips_.emplace_back(clip_of(state_.options), 0);
@@ -149,7 +147,7 @@ class Windows final : public guard::WindowProgram {
     if (applied.drops_gradients) {
       for (const at::Tensor& parameter : state_.held) parameter.mutable_grad() = at::Tensor();
     }
-    return number_of(loss);
+    return known_loss(loss);
   }
 
   // As the guard does, but that nothing is refused.
@@ -254,20 +252,14 @@ class Windows final : public guard::WindowProgram {
 // Puts all back, and lets the watch go on, at the end of its life.
 class AsItWas {
  public:
-  AsItWas(Guard::State& state, GuardSnapshot now) : state_(state), now_(std::move(now)) {
-    for (const at::Tensor& parameter : state.held) gradients_.push_back(parameter.grad());
-    flags_.emplace_back(&state.model, state.model.is_training());
-    for (const auto& module : state.model.modules(/*include_self=*/false)) {
-      flags_.emplace_back(module.get(), module->is_training());
-    }
+  AsItWas(Guard::State& state, GuardSnapshot now)
+      : state_(state), now_(std::move(now)), gradients_(guard::gradients_of(state.held)), flags_(state.model) {
     state.watch.pause();
   }
   ~AsItWas() noexcept(false) {
     state_.watch.resume();
     for (std::size_t i = 0; i < gradients_.size(); ++i) state_.held[i].mutable_grad() = gradients_[i];
-    for (const auto& [module, flag] : flags_) {
-      if (module->is_training() != flag) module->train(flag);
-    }
+    flags_.restore();
     for (GuardedOptimizer& one : state_.optimizers) one.check.forget();
     now_.restore(state_.options);  // may call the program, which may throw
   }
@@ -278,7 +270,7 @@ class AsItWas {
   Guard::State& state_;
   GuardSnapshot now_;
   std::vector<at::Tensor> gradients_;
-  std::vector<std::pair<torch::nn::Module*, bool>> flags_;
+  TrainFlags flags_;
 };
 
 }  // namespace

@@ -15,15 +15,11 @@ namespace firstfault {
 
 using guard::Finding;
 
-namespace {
-
-double number_of(const at::Tensor& loss) {
-  if (!loss.defined() || loss.numel() != 1) return 0;
+std::optional<double> number_of(const at::Tensor& loss) {
+  if (!loss.defined() || loss.numel() != 1) return {};
   const at::DisableRecordFunctionGuard unobserved;
   return loss.is_cpu() ? measure::value_at(loss, 0) : loss.detach().to(at::kCPU, at::kDouble).item<double>();
 }
-
-}  // namespace
 
 GuardClip clip_of(const GuardOptions& options) {
   GuardClip clip;
@@ -125,7 +121,7 @@ void Guard::State::begin(const guard::BatchTensors& batch, const StepCall& call)
 }
 
 guard::StepCheck::Answer Guard::State::look(GuardedOptimizer& one, const at::Tensor& loss) {
-  guard::Before before{one.held, one.names, hyperparameters_of(one.optimizer), number_of(loss)};
+  guard::Before before{one.held, one.names, hyperparameters_of(one.optimizer), number_of(loss).value_or(0)};
   before.lr = before.hyperparameters.empty() ? ClipRecord::kUnknown : before.hyperparameters.front().value;
   return one.check.before(before);
 }
